@@ -2,15 +2,8 @@
 
 use std::process::ExitCode;
 
-use accelerator_cli::backends::Choice;
+use accelerator_cli::Backends;
 
 fn main() -> ExitCode {
-    Choice::Sim
-        .conformance()
-        .and(Choice::Host.conformance())
-        .and(Choice::Cuda.conformance())
-        .and(Choice::Xpu.conformance())
-        .and(Choice::OpenCl.conformance())
-        .and(Choice::Vulkan.conformance())
-        .main()
+    Backends::built_in().conformance().main()
 }

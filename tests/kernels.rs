@@ -50,7 +50,7 @@ fn assembled() -> Result<Completion, Failed> {
 }
 
 fn the_same() -> Result<(), Failed> {
-    let of_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/kernels/saxpy.spv");
+    let of_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/backends/saxpy.spv");
     assert!(fs::read(of_program)? == fs::read(example("saxpy.spv"))?, "copy the example's file");
     Ok(())
 }

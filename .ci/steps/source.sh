@@ -6,12 +6,16 @@ step_format() { cargo fmt --all --check; }
 
 step clippy 'no clippy warnings, with several sets of features'
 step_clippy() {
+  local feature
   cargo clippy --workspace --all-targets --locked -- --deny warnings
   cargo clippy --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --features opencl --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --features cuda --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --features xpu --locked -- --deny warnings
+  for feature in '' cuda host opencl xpu; do
+    cargo clippy --package accelerator-cli --no-default-features --features "$feature" --locked -- --deny warnings
+  done
   cargo clippy --package accelerator-tracker --no-default-features --locked -- --deny warnings
   cargo clippy --package level-zero-sys --all-targets --all-features --locked -- --deny warnings
   cargo clippy --package accelerator-opencl --all-targets --all-features --locked -- --deny warnings

@@ -1,5 +1,6 @@
 //! The operations whose instructions are counted.
 
+use accelerator_cli::Backends;
 use accelerator_cli::commands::{self, Command};
 use clap::Parser;
 
@@ -41,6 +42,6 @@ struct Accel {
 
 fn bench(scenario: &str, times: u64) -> Result<()> {
     let Accel { command } = Accel::try_parse_from(["accel", "bench", "-c", scenario, &times.to_string()])?;
-    commands::run(command)?;
+    commands::run(command, &Backends::simulated())?;
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 use std::process::Command;
 
-use accelerator_cli::backends::Choice;
 use accelerator_core::{Accelerator, Stream};
 use accelerator_cuda::Cuda;
 use libloading::Library;
@@ -128,7 +127,6 @@ fn violation_text() -> String {
 }
 
 impl Simulated for Cuda {
-    const CHOICE: Choice = Choice::Cuda;
     const REFUSED: u32 = 1;
 
     fn calls_of(name: &str) -> u64 {

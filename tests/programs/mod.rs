@@ -10,6 +10,7 @@ pub(crate) mod peers;
 pub(crate) mod process;
 pub(crate) mod simulated;
 pub(crate) mod suite;
+pub(crate) mod surroundings;
 pub(crate) mod virtual_memory;
 
 use libtest_mimic::Trial;

@@ -1,10 +1,12 @@
 //! Trials in their own processes: which drivers exist, and how they behave, is fixed when a process starts.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Completion, Failed};
+
+pub(crate) use super::surroundings::beside;
+use super::surroundings::separate;
 
 pub(crate) type Outcome = Result<(), Failed>;
 
@@ -15,10 +17,6 @@ pub(crate) const VIOLATES: &str = "ACCELERATOR_VIOLATES";
 
 /// Set to the trial's name in the trial's process.
 pub(crate) const CHILD: &str = "ACCELERATOR_TRIAL";
-
-/// Prefixes of environment variables that concern the drivers or this project. None of these reach a trial.
-const SURROUNDINGS: [&str; 9] =
-    ["CUDA_", "ZE_", "ZES_", "ZEL_", "NEO", "ONEAPI_", "ACCELERATOR_BACKEND", "ACCELERATOR_ALLOC", "PYTORCH_"];
 
 /// Whether this is the process of the trial with this name. If so, it is terminated after ten minutes, which is longer
 /// than any trial takes, so that an endless wait is a failure.
@@ -35,14 +33,8 @@ pub(crate) fn is_of(trial: &str) -> bool {
 /// Returns the process of a trial, which [`completed`] runs.
 pub(crate) fn child(trial: &str) -> Result<Command, Failed> {
     let mut command = Command::new(env::current_exe()?);
-    command.args(["--exact", trial, "--include-ignored", "--nocapture"]);
-    for (variable, _) in env::vars_os() {
-        if SURROUNDINGS.iter().any(|beginning| variable.to_string_lossy().starts_with(beginning)) {
-            command.env_remove(variable);
-        }
-    }
-    // Intel's driver writes a file into the current folder.
-    command.env(CHILD, trial).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    command.args(["--exact", trial, "--include-ignored", "--nocapture"]).env(CHILD, trial);
+    separate(&mut command);
     Ok(command)
 }
 
@@ -64,10 +56,4 @@ pub(crate) fn completed(command: &mut Command) -> Result<Completion, Failed> {
         true if stdout.contains("1 ignored") => Ok(Completion::ignored_with(ignored.unwrap_or_default())),
         _ => Err(format!("{command:?}: {}\n{stdout}{stderr}", output.status).into()),
     }
-}
-
-/// Returns the path of a workspace library, which is built next to the test programs.
-pub(crate) fn beside(name: &str) -> PathBuf {
-    let program = env::current_exe().unwrap_or_default();
-    program.with_file_name(format!("{}{name}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))
 }

@@ -1,6 +1,5 @@
 //! What the simulated drivers have in common: their controls, and devices that are checked when a trial ends.
 
-use accelerator_cli::backends::Choice;
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Stream};
 use libtest_mimic::Failed;
 
@@ -9,7 +8,6 @@ use super::process::Outcome;
 
 /// A backend on a simulated driver, with that driver's controls.
 pub(crate) trait Simulated: Backend {
-    const CHOICE: Choice;
     /// The code with which the driver refuses an argument.
     const REFUSED: u32;
 

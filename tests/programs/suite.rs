@@ -2,8 +2,8 @@
 
 use std::env;
 
-use accelerator_cli::backends::Choice;
-use accelerator_conformance::{Report, Selection, Verdict};
+use accelerator_conformance::{Report, Selection, Suite, Verdict};
+use accelerator_core::Backend;
 
 use super::process::{self, Outcome};
 use super::simulated::Simulated;
@@ -16,18 +16,18 @@ const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
 
 /// The whole suite passes.
 pub(crate) fn passes<B: Simulated>() -> Outcome {
-    has_passed(&run(B::CHOICE, &[]), 80);
+    has_passed(&run::<B>(&[]), 80);
     Ok(())
 }
 
 pub(crate) fn passes_without_compact<B: Simulated>() -> Outcome {
-    has_passed(&run(B::CHOICE, &[COMPACT]), 60);
+    has_passed(&run::<B>(&[COMPACT]), 60);
     Ok(())
 }
 
-fn run(backend: Choice, skip: &[&str]) -> Report {
+fn run<B: Backend>(skip: &[&str]) -> Report {
     let selection = skip.iter().fold(Selection::default(), |selection, name| selection.without(*name));
-    backend.conformance().run(&selection.threads(2).quiet())
+    Suite::<B>::new(B::KIND.name()).run(&selection.threads(2).quiet())
 }
 
 fn has_passed(report: &Report, more_than: u64) {
@@ -58,7 +58,7 @@ pub(crate) fn each_in_turn<B: Simulated>(may_be_unused: &[&str]) -> Outcome {
 fn with_a_failing<B: Simulated>(name: &str, turn: u64, may_be_unused: &[&str]) -> Outcome {
     let before = B::calls_of(name);
     B::fail(name, turn, B::REFUSED);
-    let report = run(B::CHOICE, &THOROUGH);
+    let report = run::<B>(&THOROUGH);
     let made = B::calls_of(name) - before;
     assert!(made > 0 || may_be_unused.contains(&name), "the suite never calls it");
     assert_eq!(B::clear_faults() == 0, made >= turn, "{made} calls");

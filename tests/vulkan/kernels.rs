@@ -27,7 +27,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn the_same() -> Outcome {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/kernels/saxpy-vulkan.spv");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/backends/saxpy-vulkan.spv");
     assert!(fs::read(program)? == fs::read(example("saxpy.spv"))?, "copy the example's file");
     Ok(())
 }

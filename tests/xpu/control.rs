@@ -4,7 +4,6 @@
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
 
-use accelerator_cli::backends::Choice;
 use accelerator_core::Stream;
 use accelerator_xpu::Xpu;
 use accelerator_xpu::sys::{ze_command_list_handle_t, ze_result_t};
@@ -106,7 +105,6 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
 }
 
 impl Simulated for Xpu {
-    const CHOICE: Choice = Choice::Xpu;
     const REFUSED: u32 = REFUSED.0;
 
     fn calls_of(name: &str) -> u64 {

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use accelerator_cli::backends::Choice;
-use accelerator_conformance::Selection;
+use accelerator_conformance::{Selection, Suite};
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
@@ -90,7 +89,7 @@ pub(crate) const BEYOND: [&str; 27] = [
 ];
 
 fn expandable_segments() -> Outcome {
-    let report = Choice::Xpu.conformance().run(&Selection::default().only("::F6").quiet());
+    let report = Suite::<Xpu>::new("xpu").run(&Selection::default().only("::F6").quiet());
     assert!(!report.has_failed() && report.passed() == 6, "{report}");
     Ok(())
 }

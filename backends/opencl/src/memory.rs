@@ -4,48 +4,44 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use accelerator_core::DevicePtr;
-use accelerator_core::backend_kit::SegmentTable;
+use accelerator_core::backend_kit::{HandlePtr, SegmentTable};
 use cl3::types::cl_mem;
 
 use crate::handle::Memory;
 
 /// An address in the memory of an OpenCL device: a buffer object and an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpenClPtr {
-    buffer: usize,
-    offset: usize,
-    /// The trace address of the buffer object; its handle is not an address.
-    base: u64,
-}
+pub struct OpenClPtr(HandlePtr<usize>);
 
 impl OpenClPtr {
-    /// Makes the address of a buffer object that has this trace address.
-    pub(crate) fn new(buffer: cl_mem, base: u64) -> Self {
-        Self { buffer: buffer.expose_provenance(), offset: 0, base }
+    /// Makes the start of a buffer object that has this trace address.
+    pub(crate) fn new(buffer: cl_mem, start: u64) -> Self {
+        Self(HandlePtr::new(buffer.expose_provenance(), start))
     }
 
     /// Makes an address in a buffer object that another library made, to be used as one end of a copy or fill.
     pub fn from_native(buffer: cl_mem, offset: usize) -> Self {
-        Self { offset, ..Self::new(buffer, 0) }
+        Self(HandlePtr::from_native(buffer.expose_provenance(), offset as u64))
     }
 
     /// Returns the buffer object, which contains many blocks of the core, and the offset in bytes from its start.
     pub fn native(self) -> (cl_mem, usize) {
-        (std::ptr::with_exposed_provenance_mut(self.buffer), self.offset)
+        let (buffer, offset) = self.0.native();
+        (std::ptr::with_exposed_provenance_mut(buffer), offset as usize)
     }
 
     pub(crate) fn overlaps(self, other: Self, len: usize) -> bool {
-        self.buffer == other.buffer && self.offset.abs_diff(other.offset) < len
+        self.0.overlaps(other.0, len as u64)
     }
 }
 
 impl DevicePtr for OpenClPtr {
     fn offset(self, bytes: u64) -> Self {
-        Self { offset: self.offset + bytes as usize, ..self }
+        Self(self.0.offset(bytes))
     }
 
     fn trace_address(self) -> u64 {
-        self.base + self.offset as u64
+        self.0.trace_address()
     }
 }
 

@@ -105,7 +105,7 @@ impl OpenCl {
         Ok(made)
     }
 
-    /// Waits for all work, so that the driver frees the memory that was released while work still used it.
+    /// Waits for all work. The driver then frees the memory that was released while work still used it.
     fn finish(&self) {
         for queue in self.queues.alive() {
             let _ = command_queue::finish(queue.raw()); // work that failed has ended as well
@@ -304,9 +304,6 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
 
 impl Drop for OpenCl {
     fn drop(&mut self) {
-        // Streams may outlive this, and their work may use its memory.
-        for queue in self.queues.alive() {
-            let _ = command_queue::finish(queue.raw());
-        }
+        self.finish(); // streams may outlive this, and their work may use its memory
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use accelerator_core::printable;
 
 /// Prints a message for the user. Ignores errors: if standard error is closed or full, there is nowhere to report them.
-pub fn tell(what: impl Display) {
+pub(crate) fn tell(what: impl Display) {
     let _ = writeln!(io::stderr(), "accel: {what}");
 }
 

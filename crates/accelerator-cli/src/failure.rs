@@ -31,6 +31,12 @@ pub enum Failure {
     /// The library returned an error.
     #[error(transparent)]
     Accelerator(#[from] Error),
+    /// Two backends of the program have this name.
+    #[error(
+        "two backends of this program are called `{0}`: give yours another `KIND`, or build accelerator-cli without its \
+         own, which is a feature"
+    )]
+    SameName(&'static str),
     /// No conformance case has this text in its name.
     #[error("no case name contains `{}`", printable(.0))]
     NoCase(String),

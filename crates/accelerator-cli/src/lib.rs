@@ -1,17 +1,19 @@
 #![doc = include_str!("../README.md")]
 
-pub mod backends;
+mod backends;
 mod bench;
 pub mod commands;
 mod compare;
-pub mod console;
+mod console;
 pub mod convert;
 mod failure;
-mod kernels;
 mod markdown;
 mod parallel;
+mod program;
 pub mod replay;
+mod signals;
 pub mod trace;
-pub mod warnings;
+mod warnings;
 
+pub use backends::{Backends, Launched, Offered, Saxpy};
 pub use failure::Failure;

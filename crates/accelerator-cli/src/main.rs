@@ -1,59 +1,9 @@
-//! The `accel` program.
+//! The `accel` program with the backends of this repository.
 
-mod signals;
-
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use accelerator_cli::commands::Command;
-use accelerator_cli::console::tell;
-use accelerator_cli::{Failure, commands, warnings};
-use accelerator_core::printable;
-use clap::Parser;
-use clap::error::{ContextKind, ContextValue};
-
-/// Devices, trace replay, conformance and reports on your own machine.
-#[derive(Parser)]
-#[command(name = "accel", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use accelerator_cli::Backends;
 
 fn main() -> ExitCode {
-    signals::watch();
-    warnings::show();
-    let ended = match Arguments::try_parse() {
-        Ok(Arguments { command }) => commands::run(command),
-        Err(told) => told_by_clap(told),
-    };
-    // Flushing can also fail.
-    let ended = ended.and_then(|status| Ok(io::stdout().flush().map(|()| status)?));
-    match ended {
-        Ok(status) => status,
-        Err(error) if error.is_closed_pipe() => signals::end_by_closed_pipe(),
-        Err(error) => {
-            tell(&error);
-            error.status()
-        }
-    }
-}
-
-/// Prints the help, the version, or the usage error that clap found in the arguments.
-fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
-    let escaped = told.context().filter_map(|(kind, value)| match value {
-        ContextValue::String(text) => Some((kind, printable(text))).filter(|(_, shown)| shown != text),
-        _ => None,
-    });
-    for (kind, shown) in escaped.collect::<Vec<_>>() {
-        told.insert(kind, ContextValue::String(shown));
-        told.remove(ContextKind::Suggested); // it may contain the same text
-    }
-    let text = told.render().to_string();
-    if told.use_stderr() {
-        let _ = io::stderr().write_all(text.as_bytes()); // there is nowhere else to report it
-        return Ok(ExitCode::from(2));
-    }
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    Backends::built_in().main()
 }

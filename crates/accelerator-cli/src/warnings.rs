@@ -1,6 +1,8 @@
 //! Prints warnings of the libraries on standard error.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
 
 use accelerator_core::printable;
 use tracing::field::{Field, Visit};
@@ -10,12 +12,14 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::console;
 
 /// Starts to print warnings. Called once, before everything else.
-pub fn show() {
-    let _ = tracing::subscriber::set_global_default(Warnings); // fails if a subscriber is already set
+pub(crate) fn show() {
+    let _ = tracing::subscriber::set_global_default(Warnings::default()); // fails if a subscriber is already set
 }
 
-/// A subscriber that handles only warnings and ignores spans.
-struct Warnings;
+/// A subscriber that handles only warnings and ignores spans. It prints each text once: commands open the same device
+/// many times, and would repeat a warning about it.
+#[derive(Default)]
+struct Warnings(Mutex<HashSet<String>>);
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -23,7 +27,7 @@ impl Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut Message);
+        event.record(&mut Message(self));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -39,12 +43,16 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-struct Message;
+struct Message<'a>(&'a Warnings);
 
-impl Visit for Message {
+impl Visit for Message<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
-            console::warn(&printable(&format!("{value:?}"))); // it may contain a name from a driver
+            let text = printable(&format!("{value:?}")); // it may contain a name from a driver
+            let mut shown = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if shown.insert(text.clone()) {
+                console::warn(&text);
+            }
         }
     }
 }

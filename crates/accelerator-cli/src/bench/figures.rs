@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     /// The CPU time of the threads, divided in the same way.
     pub(super) cpu: Option<Spread>,
     /// Driver allocations in all repetitions.
-    pub(super) device_allocs: u64,
+    pub(super) device_allocs: i64,
     /// Operations in a repetition.
     pub(super) ops: u64,
 }

@@ -1,8 +1,7 @@
 use std::thread;
 use std::time::Duration;
 
-use accelerator_conformance::{Call, Controls, Sim};
-use accelerator_core::Result;
+use accelerator_core::{Backend, CachingAllocator, Result};
 
 use super::figures::{Figures, Spread};
 use super::scenario::Scenario;
@@ -24,19 +23,19 @@ pub(crate) struct Effort {
 }
 
 /// Runs the workers repeatedly, each on a thread of its own.
-pub(super) fn measure(
+pub(super) fn measure<B: Backend>(
     scenario: Scenario,
-    workers: &mut [Worker],
+    workers: &mut [Worker<B>],
     effort: Effort,
-    device: &Sim,
+    allocator: &CachingAllocator<B>,
 ) -> Result<Figures, Failure> {
     let (line, count) = (StartLine::new(), workers.len());
     thread::scope(|scope| {
         let threads = Threads::start(scope, &line, workers)?;
         let ops = ops_for(effort.length, &threads)?;
-        let before = device.calls().of(Call::Alloc);
+        let before = allocator.statistics().num_device_alloc;
         let laps = (0..effort.repetitions).map(|_| threads.lap(ops)).collect::<Result<Vec<_>>>()?;
-        let device_allocs = device.calls().of(Call::Alloc) - before;
+        let device_allocs = allocator.statistics().num_device_alloc - before;
         threads.finish()?;
         let cpu: Option<Vec<f64>> = laps.iter().map(|lap| Some(per(lap.cpu?, lap.ops))).collect();
         Ok(Figures {

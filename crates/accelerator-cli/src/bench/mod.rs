@@ -13,7 +13,7 @@ mod threads;
 mod worker;
 
 use accelerator_conformance::Sim;
-use accelerator_core::{Accelerator, AllocatorConfig, Result, Stream};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Result, Stream};
 
 pub(crate) use self::figures::{Figures, header};
 pub(crate) use self::measure::Effort;
@@ -25,26 +25,36 @@ use crate::failure::Failure;
 const CAPACITY: u64 = 1 << 40;
 
 /// One device for all scenarios, with the streams created so far.
-pub(crate) struct Bench {
-    accelerator: &'static Accelerator<Sim>,
-    streams: Vec<Stream<Sim>>,
+pub(crate) struct Bench<B: Backend> {
+    accelerator: &'static Accelerator<B>,
+    streams: Vec<Stream<B>>,
 }
 
-impl Bench {
-    pub(crate) fn new() -> Result<Self> {
-        let accelerator = Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default())?;
-        Ok(Self { accelerator, streams: Vec::new() })
+impl Bench<Sim> {
+    /// Measures on the simulated device.
+    pub(crate) fn simulated() -> Result<Self> {
+        Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default()).map(Self::on)
+    }
+}
+
+impl<B: Backend> Bench<B> {
+    pub(crate) fn on(accelerator: &'static Accelerator<B>) -> Self {
+        Self { accelerator, streams: Vec::new() }
     }
 
-    /// Measures a scenario, and leaves the cache empty.
+    /// Measures a scenario, and leaves the cache empty, even if the scenario fails.
     ///
     /// # Errors
     /// Errors of the allocator; [`Failure::Usage`] for more threads than the system can start.
     pub(crate) fn measure(&mut self, scenario: Scenario, threads: usize, effort: Effort) -> Result<Figures, Failure> {
         let mut workers = self.workers(scenario, threads)?;
-        let figures = measure::measure(scenario, &mut workers, effort, self.accelerator.backend())?;
+        let figures = measure::measure(scenario, &mut workers, effort, self.accelerator.allocator());
+        for worker in &mut workers {
+            worker.finish()?;
+        }
+        self.accelerator.synchronize()?; // a stream may still use a block of `xstream`
         self.accelerator.allocator().empty_cache()?;
-        Ok(figures)
+        figures
     }
 
     /// Runs operations on one thread, after a warm-up. Returns how many it ran, since `lifo` runs whole rounds.
@@ -61,7 +71,7 @@ impl Bench {
     }
 
     /// Creates one worker for each thread. Each has its own stream, unless all share one, and a second stream.
-    fn workers(&mut self, scenario: Scenario, threads: usize) -> Result<Vec<Worker>> {
+    fn workers(&mut self, scenario: Scenario, threads: usize) -> Result<Vec<Worker<B>>> {
         while self.streams.len() < 2 * threads {
             self.streams.push(self.accelerator.dedicated_stream(0)?);
         }
@@ -77,7 +87,7 @@ impl Bench {
 
 /// Runs the counted operations and nothing else. Keep its name: the help text passes it to callgrind.
 #[inline(never)]
-fn counted(worker: &mut Worker, ops: u64) -> Result<u64> {
+fn counted<B: Backend>(worker: &mut Worker<B>, ops: u64) -> Result<u64> {
     // Prevents a tail call, which would leave this function before the work starts.
     std::hint::black_box(worker.run(ops))
 }
@@ -93,9 +103,9 @@ mod tests {
 
     const SHORT: Effort = Effort { repetitions: 3, length: Duration::from_millis(10) };
 
-    fn on(capacity: u64) -> Bench {
+    fn sized(capacity: u64) -> Bench<Sim> {
         let accelerator = Accelerator::new(Sim::new(capacity), 0, AllocatorConfig::default()).unwrap();
-        Bench { accelerator, streams: Vec::new() }
+        Bench::on(accelerator)
     }
 
     #[test]
@@ -109,7 +119,7 @@ mod tests {
             (Scenario::Shared, 1, 1, 10_000 + 1),
             (Scenario::Stats, 100, 100, 0),
         ] {
-            let mut bench = Bench::new().unwrap();
+            let mut bench = Bench::simulated().unwrap();
             assert_eq!(bench.count(scenario, ops).unwrap(), done);
             let statistics = bench.accelerator.allocator().statistics();
             assert_eq!(statistics.allocation.all.allocated, allocated, "{scenario}");
@@ -118,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_measurement_counts_all_threads_and_leaves_nothing() {
-        let mut bench = Bench::new().unwrap();
+        let mut bench = Bench::simulated().unwrap();
         for (scenario, threads) in [(Scenario::Random, 1), (Scenario::Small, 3)] {
             let mut measure = || bench.measure(scenario, threads, SHORT).unwrap();
             // If the machine pauses while the number of operations is being determined, the number is too low.
@@ -137,20 +147,20 @@ mod tests {
 
     #[test]
     fn a_warm_cache_asks_the_driver_for_nothing() {
-        let figures = Bench::new().unwrap().measure(Scenario::Small, 2, SHORT).unwrap();
+        let figures = Bench::simulated().unwrap().measure(Scenario::Small, 2, SHORT).unwrap();
         assert_eq!(figures.device_allocs, 0);
         // Without caching, each allocation calls the driver.
         let config = AllocatorConfig::default().updated("caching:False").unwrap();
         let accelerator = Accelerator::new(Sim::new(CAPACITY), 0, config).unwrap();
-        let mut bench = Bench { accelerator, streams: Vec::new() };
+        let mut bench = Bench::on(accelerator);
         let figures = bench.measure(Scenario::Small, 2, SHORT).unwrap();
-        assert_eq!(figures.device_allocs, 3 * figures.ops);
+        assert_eq!(figures.device_allocs as u64, 3 * figures.ops);
     }
 
     #[test]
     fn threads_have_streams_of_their_own_unless_they_share_one() {
         for (scenario, streams) in [(Scenario::Small, 3), (Scenario::Shared, 1)] {
-            let mut bench = Bench::new().unwrap();
+            let mut bench = Bench::simulated().unwrap();
             for mut worker in bench.workers(scenario, 3).unwrap() {
                 worker.run(1).unwrap();
             }
@@ -162,12 +172,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_fails_holds_up_no_other() {
-        let (mut large, mut tiny) = (on(CAPACITY), on(1 << 20));
+        let (mut large, mut tiny) = (sized(CAPACITY), sized(1 << 20));
         let mut workers = large.workers(Scenario::Small, 2).unwrap();
         workers.extend(tiny.workers(Scenario::Small, 1).unwrap());
         workers.rotate_right(1);
-        let device = large.accelerator.backend();
-        let error = measure::measure(Scenario::Small, &mut workers, SHORT, device).unwrap_err();
+        let allocator = large.accelerator.allocator();
+        let error = measure::measure(Scenario::Small, &mut workers, SHORT, allocator).unwrap_err();
         assert!(matches!(error, Failure::Accelerator(Error::OutOfMemory(_))), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use accelerator_core::Result;
+use accelerator_core::{Backend, Result};
 
 use super::cpu_time;
 use super::start_line::{Open, StartLine};
@@ -38,10 +38,10 @@ impl<'a> Threads<'a> {
     ///
     /// # Errors
     /// [`Failure::Usage`] for more threads than the system can start; errors of the allocator.
-    pub(super) fn start<'scope>(
+    pub(super) fn start<'scope, B: Backend>(
         scope: &'scope Scope<'scope, '_>,
         line: &'scope StartLine,
-        workers: &'scope mut [Worker],
+        workers: &'scope mut [Worker<B>],
     ) -> Result<Self, Failure>
     where
         'scope: 'a,
@@ -94,7 +94,11 @@ fn runs(results: &[Receiver<Result<Run>>]) -> Result<Vec<Run>> {
 }
 
 /// Works until the last lap, or until the receiver is gone because another thread failed.
-fn work(worker: &mut Worker, line: &StartLine, results: &Sender<Result<Run>>) -> Result<(), SendError<Result<Run>>> {
+fn work<B: Backend>(
+    worker: &mut Worker<B>,
+    line: &StartLine,
+    results: &Sender<Result<Run>>,
+) -> Result<(), SendError<Result<Run>>> {
     results.send(timed(|| worker.warm_up()))?;
     for lap in 1.. {
         let Some(ops) = line.wait(lap) else { break };

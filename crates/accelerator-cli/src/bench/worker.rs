@@ -1,8 +1,7 @@
 use std::hint::black_box;
 use std::num::NonZeroU64;
 
-use accelerator_conformance::Sim;
-use accelerator_core::{Allocation, CachingAllocator, Result, Stream};
+use accelerator_core::{Allocation, Backend, CachingAllocator, Result, Stream};
 
 use super::generator::Generator;
 use super::scenario::Scenario;
@@ -14,29 +13,29 @@ const DEPTH: usize = 64;
 /// The number of live blocks in `random`.
 const LIVE: usize = 4096;
 
-type Slots<const COUNT: usize> = [Option<Allocation<Sim>>; COUNT];
+type Slots<B, const COUNT: usize> = [Option<Allocation<B>>; COUNT];
 
 /// One thread's share of a scenario.
 ///
 /// Constant sizes pass through `black_box`: PyTorch's allocator does not know them at compile time, so this one must
 /// not either.
 #[repr(align(128))] // threads must not write to the same cache line
-pub(super) struct Worker {
+pub(super) struct Worker<B: Backend> {
     scenario: Scenario,
-    allocator: &'static CachingAllocator<Sim>,
-    stream: Stream<Sim>,
-    other: Stream<Sim>,
+    allocator: &'static CachingAllocator<B>,
+    stream: Stream<B>,
+    other: Stream<B>,
     generator: Generator,
-    live: Box<Slots<LIVE>>,
+    live: Box<Slots<B, LIVE>>,
 }
 
-impl Worker {
+impl<B: Backend> Worker<B> {
     pub(super) fn new(
         scenario: Scenario,
         thread: usize,
-        allocator: &'static CachingAllocator<Sim>,
-        stream: Stream<Sim>,
-        other: Stream<Sim>,
+        allocator: &'static CachingAllocator<B>,
+        stream: Stream<B>,
+        other: Stream<B>,
     ) -> Self {
         let (generator, live) = (Generator::of_thread(thread as u64), Box::new([const { None }; LIVE]));
         Self { scenario, allocator, stream, other, generator, live }
@@ -94,7 +93,7 @@ impl Worker {
     }
 
     fn rounds(&mut self, rounds: u64) -> Result<u64> {
-        let mut stack: Slots<DEPTH> = [const { None }; DEPTH];
+        let mut stack: Slots<B, DEPTH> = [const { None }; DEPTH];
         for _ in 0..rounds {
             for slot in &mut stack {
                 *slot = Some(self.allocator.allocate(self.generator.size(9, 17), self.stream)?);
@@ -138,7 +137,7 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use accelerator_conformance::{Call, Controls};
+    use accelerator_conformance::{Call, Controls, Sim};
     use accelerator_core::{
         Accelerator, AllocatorConfig, ContextsOf, HistoryAction, MIB, Recording, Statistics, TraceAction,
     };
@@ -147,14 +146,14 @@ mod tests {
     use super::super::generator::known::{Draw, draws};
     use super::*;
 
-    fn worker(scenario: Scenario) -> (&'static Accelerator<Sim>, Worker) {
+    fn worker(scenario: Scenario) -> (&'static Accelerator<Sim>, Worker<Sim>) {
         let accelerator = Accelerator::new(Sim::new(1 << 40), 0, AllocatorConfig::default()).unwrap();
         let [stream, other] = [(); 2].map(|()| accelerator.dedicated_stream(0).unwrap());
         (accelerator, Worker::new(scenario, 0, accelerator.allocator(), stream, other))
     }
 
     /// Returns the requested bytes of each slot.
-    fn sizes(worker: &Worker) -> Vec<u64> {
+    fn sizes(worker: &Worker<Sim>) -> Vec<u64> {
         worker.live.iter().flatten().map(|block| block.requested().get()).collect()
     }
 

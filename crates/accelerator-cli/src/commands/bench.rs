@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use accelerator_core::printable;
+use accelerator_core::{Backend, Error, printable};
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::backends::{Backends, SIMULATED};
 use crate::bench::{Bench, Effort, Scenario, header};
+use crate::console::warn;
 use crate::failure::Failure;
 
 /// The most threads. With more, only the system's scheduler would be measured.
@@ -34,6 +36,9 @@ pub struct Arguments {
     /// What to measure [default: all scenarios]
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
+    /// The device to measure on; on sim, calls of the driver take no time
+    #[arg(long, default_value = SIMULATED)]
+    backend: String,
     /// Numbers of threads
     #[arg(short, long, value_delimiter = ',', default_value = "1,2,4", value_parser = threads)]
     threads: Vec<usize>,
@@ -55,11 +60,19 @@ pub struct Arguments {
     count: Option<Vec<String>>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
+    let backend = backends.named(&arguments.backend)?;
+    match backend.name() {
+        SIMULATED => measure(arguments, Bench::simulated()?),
+        _ => measure(arguments, Bench::on(backend.accelerator()?)),
+    }
+}
+
+fn measure<B: Backend>(arguments: &Arguments, mut bench: Bench<B>) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout().lock();
     if let Some([scenario, ops]) = arguments.count.as_deref() {
         let (scenario, ops) = (scenario_of(scenario)?, ops_of(ops)?);
-        let done = Bench::new()?.count(scenario, ops.get())?;
+        let done = bench.count(scenario, ops.get())?;
         writeln!(out, "{scenario} ops {done}")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -69,11 +82,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let length = Duration::from_millis(arguments.milliseconds.get().into());
     let effort = Effort { repetitions: arguments.reps.get(), length };
-    let mut bench = Bench::new()?;
     writeln!(out, "{}", header(effort.repetitions))?;
     for scenario in scenarios {
         for threads in &arguments.threads {
-            writeln!(out, "{}", bench.measure(*scenario, *threads, effort)?)?;
+            match bench.measure(*scenario, *threads, effort) {
+                Ok(figures) => writeln!(out, "{figures}")?,
+                Err(Failure::Accelerator(Error::OutOfMemory(_))) => {
+                    warn(&format!("{scenario} on {threads} threads was left out: the device has too little memory"));
+                }
+                Err(failure) => return Err(failure),
+            }
             out.flush()?; // show each line as soon as it is known
         }
     }

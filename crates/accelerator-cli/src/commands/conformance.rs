@@ -7,7 +7,7 @@ use accelerator_conformance::{Opened, Opener, PlannedCase, Report, Verdict};
 use accelerator_core::printable;
 use clap::Args;
 
-use crate::backends::{Choice, Job, Offered};
+use crate::backends::{Backends, USUAL};
 use crate::console::printable_lines;
 use crate::failure::Failure;
 use crate::parallel::on_threads;
@@ -16,22 +16,15 @@ use crate::parallel::on_threads;
 #[derive(Args)]
 pub struct Arguments {
     /// The backend to test
-    #[arg(long, value_enum, default_value = "host")]
-    backend: Choice,
+    #[arg(long, default_value = USUAL)]
+    backend: String,
     /// Run only the cases whose name contains this text, such as C33 or stream
     filter: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    arguments.backend.run(arguments)
-}
-
-impl Job for &Arguments {
-    type Outcome = Result<ExitCode, Failure>;
-
-    fn with<B: Offered>(self) -> Self::Outcome {
-        self.run(B::suite().cases(), Opener::of::<B>())
-    }
+pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
+    let backend = backends.named(&arguments.backend)?;
+    arguments.run(backend.cases(), backend.opener())
 }
 
 impl Arguments {

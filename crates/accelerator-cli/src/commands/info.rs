@@ -3,18 +3,18 @@ use std::process::ExitCode;
 
 use accelerator_conformance::{Opened, Opener};
 use accelerator_core::{Bytes, MemoryInfo, MemoryInfoSource, Result, printable};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::backends::{Choice, Job, Offered};
+use crate::backends::{Backends, Entry};
 use crate::failure::Failure;
 
 /// The arguments of `accel info`.
 #[derive(Args)]
 pub struct Arguments {
     /// Show only the devices of this backend [default: all backends except sim]
-    #[arg(long, value_enum)]
-    backend: Option<Choice>,
+    #[arg(long)]
+    backend: Option<String>,
 }
 
 /// The devices that were found, and the reasons why others are not available.
@@ -25,17 +25,14 @@ struct Devices {
     missing: Vec<(String, String)>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["device", "name", "memory", "free", "driver"]);
     let mut devices = Devices { table, identities: Vec::new(), missing: Vec::new() };
-    match arguments.backend {
-        Some(backend) => backend.run(&mut devices),
-        None => {
-            let real = Choice::value_variants().iter().filter(|backend| **backend != Choice::Sim);
-            real.for_each(|backend| backend.run(&mut devices));
-        }
+    match &arguments.backend {
+        Some(name) => devices.add_all(&**backends.named(name)?),
+        None => backends.real().for_each(|entry| devices.add_all(entry)),
     }
     let Devices { table, identities, missing } = devices;
     let mut out = std::io::stdout().lock();
@@ -51,24 +48,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Job for &mut Devices {
-    type Outcome = ();
-
-    fn with<B: Offered>(self) {
-        self.add_all(Opener::of::<B>());
-    }
-}
-
 impl Devices {
-    fn add_all(&mut self, opener: Opener) {
-        let kind = opener.kind();
-        let count = opener.probe().unwrap_or_else(|unavailable| {
-            self.missing.push((kind.to_string(), unavailable.to_string()));
+    fn add_all(&mut self, entry: &dyn Entry) {
+        let name = entry.name();
+        let count = entry.count().unwrap_or_else(|unavailable| {
+            self.missing.push((name.to_owned(), unavailable.to_string()));
             0
         });
         for ordinal in 0..count {
-            if let Err(error) = self.add(opener, ordinal) {
-                self.missing.push((format!("{kind}:{ordinal}"), error.to_string()));
+            if let Err(error) = self.add(entry.opener(), ordinal) {
+                self.missing.push((format!("{name}:{ordinal}"), error.to_string()));
             }
         }
     }

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::backends::Backends;
 use crate::failure::Failure;
 
 /// The commands of `accel`.
@@ -36,27 +37,27 @@ pub enum Command {
     Conformance(conformance::Arguments),
     /// Show which operators used the most memory, from a tracker file.
     Tracker(tracker::Arguments),
-    /// Measure the allocator's host time on a simulated device.
+    /// Measure the allocator's host time.
     Bench(bench::Arguments),
     /// Test and measure a backend on this machine, and write a report in Markdown.
     Verify(verify::Arguments),
 }
 
-/// Runs a command. Returns its exit status.
+/// Runs a command on these backends. Returns its exit status.
 ///
 /// # Errors
 /// [`Failure`], which also has an exit status.
-pub fn run(command: Command) -> Result<ExitCode, Failure> {
+pub fn run(command: Command, backends: &Backends) -> Result<ExitCode, Failure> {
     let ended = match command {
-        Command::Info(arguments) => info::run(&arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments, backends),
+        Command::Replay(arguments) => replay::run(&arguments, backends),
         Command::Advise(arguments) => advise::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
-        Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments, backends),
         Command::Tracker(arguments) => tracker::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments, backends),
+        Command::Verify(arguments) => verify::run(&arguments, backends),
     };
     ended.map_err(Failure::with_advice)
 }

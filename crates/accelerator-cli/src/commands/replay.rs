@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::convert::written;
 use super::reading::Reading;
 use super::{compare, outputs};
-use crate::backends::{Choice, Job, Offered};
+use crate::backends::{Backends, SIMULATED, USUAL, simulated};
 use crate::compare::Setting;
 use crate::console::warn;
 use crate::convert::{Converted, Options, SnapshotFile};
@@ -31,9 +31,9 @@ pub struct Arguments {
     /// standard input.
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// The device to replay on [default: host, or sim with --plain]
-    #[arg(long, value_enum)]
-    backend: Option<Choice>,
+    /// The device to replay on; with --plain, it is sim if none is named
+    #[arg(long, default_value = USUAL, default_value_if("plain", "true", SIMULATED))]
+    backend: String,
     /// The memory of the device, such as 16GiB; the trace may change it
     ///
     /// The default is 16GiB for host and sim, and all memory of the device for the other backends. For a snapshot it is
@@ -73,7 +73,7 @@ pub struct Arguments {
     reading: Reading,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
     let Arguments { traces, device, capacity, conf, compare, markdown, reading, .. } = arguments;
     if *compare {
         return compare::run(traces, *device, *capacity, conf, *markdown, reading.limits());
@@ -82,9 +82,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let several = if traces.len() > 1 { "traces" } else { "settings" };
         return Err(Failure::Usage(format!("several {several} need `--compare`: give only one, or add that option")));
     }
-    let default = if arguments.plain { Choice::Sim } else { Choice::Host };
+    let backend = backends.named(&arguments.backend)?;
     outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
-    arguments.backend.unwrap_or(default).run(arguments)
+    match backend.name() {
+        SIMULATED => replay(arguments, |capacity| Ok(simulated(capacity))),
+        _ => replay(arguments, |capacity| backend.replayed(capacity)),
+    }
 }
 
 impl Arguments {
@@ -97,17 +100,9 @@ impl Arguments {
     }
 }
 
-impl Job for &Arguments {
-    type Outcome = Result<ExitCode, Failure>;
-
-    fn with<B: Offered>(self) -> Self::Outcome {
-        replay(self, B::replayed)
-    }
-}
-
 fn replay<R: Controls>(
     arguments: &Arguments,
-    open: fn(Option<u64>) -> accelerator_core::Result<R>,
+    open: impl FnOnce(Option<u64>) -> accelerator_core::Result<R>,
 ) -> Result<ExitCode, Failure> {
     let conf = arguments.conf.first();
     let options =

@@ -55,7 +55,8 @@ fn conflicting_work(context: &Context) -> Outcome {
     for (number, copy) in copies.iter().enumerate() {
         assert!(
             copy[1..] == copy[..copy.len() - 1],
-            "copy {number} ran while a fill changed the same bytes through another address"
+            "`serializes_conflicts` is true, but copy {number} ran while a fill changed the same bytes through another \
+             address"
         );
     }
     Ok(())

@@ -294,11 +294,11 @@ pub(super) fn host_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
         after.map_err(|difference| format!("`copy` to memory of `alloc_host`: {difference}"))?;
     }
     rig.step(&"`dealloc_host` gives back the memory it is given, and no other");
+    let mut live: Vec<_> = live.into_iter().zip(1u8..).collect();
     while live.len() > 1 {
-        rig.dealloc_host(live.remove(live.len() / 2));
-        for span in &live {
-            let value = span.bytes()[0];
-            bytes::all(span.bytes(), value)
+        rig.dealloc_host(live.remove(live.len() / 2).0);
+        for (span, value) in &live {
+            bytes::all(span.bytes(), value ^ 0xFF)
                 .map_err(|difference| format!("`dealloc_host` changed other memory of `alloc_host`: {difference}"))?;
         }
     }

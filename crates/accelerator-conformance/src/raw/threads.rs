@@ -88,7 +88,9 @@ fn all_methods<B: Backend>(rig: &Rig<B>, number: u8, shared: &B::Stream, latest:
         bytes::all(host.bytes(), value).map_err(|difference| -> Failure {
             format!("with {THREADS} threads, after `record` and `{told}` of one of them, {difference}").into()
         })?;
-        let elapsed = rig.call(Call::ElapsedNs, || rig.backend.elapsed_ns(&started, &ended))?;
+        let elapsed = rig.call(Call::ElapsedNs, || rig.backend.elapsed_ns(&started, &ended)).map_err(|failure| {
+            Failure::Failed(format!("with {THREADS} threads, after `record` of two events, {}", failure.text()))
+        })?;
         if elapsed < 0 {
             return Err(format!("`elapsed_ns` says {elapsed} ns between events of one stream, in their order").into());
         }

@@ -71,7 +71,7 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
     }
     rig.step(&"`unmap` removes a mapping, after which `map` puts other memory there");
     let other = mapper.create()?;
-    let (place, page, _) = pages.remove(1);
+    let (place, page, _) = pages.remove(0);
     mapper.unmap(reserved, place)?;
     let span = mapper.map(reserved, place, &other)?;
     rig.fill(span, 9, &stream)?;
@@ -79,6 +79,9 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.fill(elsewhere, 8, &stream)?;
     rig.holds(span, 9, &stream, "`unmap` left a mapping: memory mapped there later shares bytes with it")?;
     rig.holds(elsewhere, 8, &stream, "`unmap` left a mapping: its memory shares bytes with what came after it")?;
+    for ((_, _, span), value) in pages.iter().zip(2..) {
+        rig.holds(*span, value, &stream, "`unmap` changed the bytes of another mapping")?;
+    }
     if memory.maps_twice() {
         rig.step(&"`maps_twice` says that `map` accepts memory that is mapped already");
         let alias = mapper.map(reserved, 6, &other)?;

@@ -119,6 +119,13 @@ pub struct CaseReport {
     pub verdict: Verdict,
 }
 
+impl CaseReport {
+    /// A case of the suite `suite` with this verdict.
+    pub fn new(suite: &str, group: Group, number: u32, trial: &str, verdict: Verdict) -> Self {
+        Self { suite: suite.to_owned(), group, number, trial: trial.to_owned(), verdict }
+    }
+}
+
 /// The results of all cases that were run. Displayed as a table by group, followed by a list of cases that did not
 /// simply pass.
 #[derive(Clone, Debug)]

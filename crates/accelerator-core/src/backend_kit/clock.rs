@@ -60,7 +60,7 @@ impl DeviceClock {
         self.nanoseconds(end.ticks.wrapping_sub(start.ticks), submitted, same_stream)
     }
 
-    /// Converts a difference of two counts, modulo 2⁶⁴. Assumes the number of wraps that comes closest to `submitted`.
+    /// Converts a difference of two counts, modulo 2⁶⁴, with the number of wraps that comes closest to `submitted`.
     fn nanoseconds(self, difference: u64, submitted: i64, same_stream: bool) -> i64 {
         let ns = |ticks: i128| ticks * self.nanoseconds / self.ticks;
         let round = 1i128 << self.bits;

@@ -10,7 +10,7 @@
 //! | lets its users choose and order devices | [`DeviceList`] |
 //! | reads variables of the environment | [`read_capacity`], [`read_variable`] |
 //! | counts its memory, or limits it | [`Accounting`] |
-//! | names memory by handles instead of addresses | [`SegmentTable`] |
+//! | names memory by handles instead of addresses | [`HandlePtr`], [`SegmentTable`] |
 //! | passes lengths to a driver as `usize` | [`byte_count`] |
 //! | must know which work of a stream is done | [`Submissions`] |
 //! | reuses events, queries or memory for copies | [`Pool`], [`Pooled`] |
@@ -23,6 +23,7 @@
 mod accounting;
 mod clock;
 mod devices;
+mod handle_ptr;
 mod health;
 mod length;
 mod pool;
@@ -36,6 +37,7 @@ mod variable;
 pub use self::accounting::Accounting;
 pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
 pub use self::devices::DeviceList;
+pub use self::handle_ptr::HandlePtr;
 pub use self::health::Health;
 pub use self::length::byte_count;
 pub use self::pool::{Pool, Pooled};

@@ -10,8 +10,8 @@ use crate::types::DriverResult;
 /// Objects of a driver that take long to make, kept for reuse: events, queries, host memory through which pageable
 /// copies go.
 ///
-/// An object comes back when its [`Pooled`] is dropped. A submission that uses it therefore has it among the things that
-/// live until the work has ended, such as in [`Submissions`](crate::backend_kit::Submissions).
+/// An object comes back when its [`Pooled`] is dropped. So keep that until the work that uses the object has ended, for
+/// instance with the submission in [`Submissions`](crate::backend_kit::Submissions).
 ///
 /// ```
 /// use accelerator_core::backend_kit::Pool;

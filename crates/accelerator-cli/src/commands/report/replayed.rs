@@ -6,7 +6,7 @@ use accelerator_core::{Accelerator, Bytes};
 use accelerator_tracker::picture::{MapSegment, Marker, Moment, Profile, Sample, Span};
 use accelerator_tracker::tracker::MemoryUse;
 
-use crate::backends::Offered;
+use crate::backends::simulated;
 use crate::failure::Failure;
 use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
@@ -60,7 +60,7 @@ trait Watcher {
 }
 
 fn replay(trace: &Trace, setup: &Setup, watcher: &mut impl Watcher) -> Result<(), Failure> {
-    let accelerator = Accelerator::new(Sim::replayed(setup.capacity)?, 0, setup.config)?;
+    let accelerator = Accelerator::new(simulated(setup.capacity), 0, setup.config)?;
     let mut replayer = Replayer::new(accelerator, false);
     for (call, line) in trace.lines.iter().enumerate() {
         let outcome = replayer.step(&line.line);

@@ -1,7 +1,7 @@
 use accelerator_core::{Accelerator, Backend, Result, Stream};
 
 use super::report::{Checked, Outcome};
-use crate::kernels::Saxpy;
+use crate::backends::Launch;
 use crate::markdown::Table;
 
 /// One float, sizes that are not multiples of a thread block, and one that occupies every multiprocessor.
@@ -9,7 +9,7 @@ const ELEMENTS: [usize; 4] = [1, 1000, (1 << 20) + 1, 1 << 24];
 const A: f32 = 3.0;
 
 /// Launches the kernel on our buffers and streams, and compares the result with the host's.
-pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Option<Saxpy<B>>) -> Checked {
+pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Option<&Launch<B>>) -> Checked {
     let Some(saxpy) = saxpy else {
         return Ok(Outcome::NotRun("this backend has no kernels".to_owned()));
     };
@@ -35,7 +35,7 @@ pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Opt
 
 fn differing<B: Backend>(
     accelerator: &'static Accelerator<B>,
-    saxpy: Saxpy<B>,
+    saxpy: &Launch<B>,
     elements: usize,
     stream: Stream<B>,
 ) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
@@ -57,30 +57,42 @@ fn differing<B: Backend>(
 #[cfg(test)]
 mod tests {
     use accelerator_conformance::{AnyBackend, Faulty};
-    use accelerator_core::{AllocatorConfig, GIB};
+    use accelerator_core::{AllocatorConfig, Buffer, GIB};
     use accelerator_host::Host;
 
     use super::*;
-    use crate::kernels::host_saxpy;
 
-    fn check_with(saxpy: Saxpy<AnyBackend>) -> Outcome {
+    fn on_the_host(
+        a: f32,
+        x: &Buffer<AnyBackend>,
+        y: &mut Buffer<AnyBackend>,
+        stream: Stream<AnyBackend>,
+    ) -> crate::Launched {
+        let x: Vec<f32> = x.slice()?.to_vec(stream)?;
+        let mut sum: Vec<f32> = y.slice()?.to_vec(stream)?;
+        sum.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+        Ok(y.slice_mut()?.write(&sum, stream)?)
+    }
+
+    fn check_with(saxpy: &Launch<AnyBackend>) -> Outcome {
         let host = Accelerator::new(AnyBackend::new(Host::new(0, GIB)), 0, AllocatorConfig::default()).unwrap();
         check(host, Some(saxpy)).unwrap()
     }
 
     #[test]
     fn a_kernel_that_does_nothing_or_refuses_is_found() {
-        assert!(matches!(check_with(host_saxpy), Outcome::Passed(_)));
-        let Outcome::Failed(_, wrong) = check_with(|_, _, _, _| Ok(())) else { panic!("it did nothing") };
+        assert!(matches!(check_with(&on_the_host), Outcome::Passed(_)));
+        let Outcome::Failed(_, wrong) = check_with(&|_, _, _, _| Ok(())) else { panic!("it did nothing") };
         assert_eq!(wrong.len(), 6, "x is 0 where there is one element: {wrong:?}");
         assert_eq!(wrong[0], "999 of 1000 elements are wrong on the default stream");
-        let Outcome::Failed(_, wrong) = check_with(|_, _, _, _| Err("no".into())) else { panic!("it refused") };
+        let Outcome::Failed(_, wrong) = check_with(&|_, _, _, _| Err("no".into())) else { panic!("it refused") };
         assert_eq!((wrong.len(), wrong[0].as_str()), (8, "1 elements on the default stream: no"));
     }
+
     #[test]
     fn a_device_that_is_lost_on_the_way_is_reported_beside_other_failures() {
         let device = Accelerator::new(Faulty::new(Host::new(0, GIB)), 0, AllocatorConfig::default()).unwrap();
-        let lose: Saxpy<Faulty<Host>> = |_, _, _, stream| {
+        let lose: &Launch<Faulty<Host>> = &|_, _, _, stream| {
             stream.backend().set_lost(true);
             Ok(())
         };

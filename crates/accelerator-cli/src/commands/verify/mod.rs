@@ -13,25 +13,25 @@ mod timing;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
-use accelerator_conformance::{AnyBackend, Opener, PlannedCase};
-use accelerator_core::{Accelerator, AllocatorConfig, Device, Error};
+use accelerator_conformance::{AnyBackend, PlannedCase};
+use accelerator_core::Accelerator;
 use accelerator_tracker::write_whole;
 use clap::Args;
 
 use self::report::{Checked, Report};
 use self::section::{Progress, Sections};
-use crate::backends::{Choice, Job, Offered};
+use crate::backends::{Backends, Launch, SIMULATED, simulated};
 use crate::failure::Failure;
-use crate::kernels::Saxpy;
 
 /// The arguments of `accel verify`.
 #[derive(Args)]
 pub struct Arguments {
     /// The backend to verify
-    #[arg(long, value_enum)]
-    backend: Choice,
+    #[arg(long)]
+    backend: String,
     /// Where to write the report [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -40,29 +40,26 @@ pub struct Arguments {
     quick: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    arguments.backend.run(arguments)
+pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
+    let backend = Arc::clone(backends.named(&arguments.backend)?);
+    let (accelerator, variables) = (backend.accelerator()?, backend.variables());
+    let (saxpy, cases) = (backend.saxpy(), backend.cases());
+    let replays: Replays = match backend.name() {
+        SIMULATED => Box::new(|progress| replays::check(accelerator, |capacity| Ok(simulated(capacity)), progress)),
+        _ => Box::new(move |progress| replays::check(accelerator, |capacity| backend.replayed(capacity), progress)),
+    };
+    arguments.verify(Subject { accelerator, variables, saxpy, cases, replays })
 }
+
+type Replays = Box<dyn FnOnce(&Progress) -> Checked + Send>;
 
 /// The parts of a verification.
 struct Subject {
     accelerator: &'static Accelerator<AnyBackend>,
-    saxpy: Option<Saxpy<AnyBackend>>,
+    variables: &'static [&'static str],
+    saxpy: Option<Box<Launch<AnyBackend>>>,
     cases: Vec<PlannedCase>,
-    replays: fn(&'static Accelerator<AnyBackend>, &Progress) -> Checked,
-}
-
-impl Job for &Arguments {
-    type Outcome = Result<ExitCode, Failure>;
-
-    fn with<B: Offered>(self) -> Self::Outcome {
-        self.verify(Subject {
-            accelerator: open(Opener::of::<B>())?,
-            saxpy: B::SAXPY,
-            cases: B::suite().cases(),
-            replays: |accelerator, progress| replays::check(accelerator, B::replayed, progress),
-        })
-    }
+    replays: Replays,
 }
 
 impl Arguments {
@@ -82,22 +79,14 @@ impl Arguments {
     }
 }
 
-/// Opens the first device with default settings. The environment is ignored, so that reports can be compared.
-fn open(opener: Opener) -> Result<&'static Accelerator<AnyBackend>, Failure> {
-    opener.probe().map_err(|why| Error::no_accelerator(opener.kind(), &why))?;
-    let device = Device { kind: opener.kind(), index: 0 };
-    let backend = opener.open(0).map_err(|source| Error::Driver { device, source })?;
-    Ok(Accelerator::new(backend, 0, AllocatorConfig::default())?)
-}
-
 fn report(subject: Subject, quick: bool) -> Report {
     let started = Instant::now();
-    let Subject { accelerator, saxpy, cases, replays } = subject;
-    let facts = subject::facts(accelerator);
+    let Subject { accelerator, variables, saxpy, cases, replays } = subject;
+    let facts = subject::facts(accelerator, variables);
     let mut sections = Sections::new();
     sections.run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
-    sections.run("Kernel", move |_| kernel::check(accelerator, saxpy));
-    sections.run("Replays", move |progress| replays(accelerator, progress));
+    sections.run("Kernel", move |_| kernel::check(accelerator, saxpy.as_deref()));
+    sections.run("Replays", replays);
     sections.run("Bandwidth", move |progress| bandwidth::measure(accelerator, quick, progress));
     sections.run("Cost of calls", move |progress| cost::measure(accelerator, quick, progress));
     let sections = sections.finish();

@@ -17,7 +17,7 @@ const STEP: usize = 1000;
 /// again.
 pub(super) fn check<B: Backend, R: Controls>(
     accelerator: &'static Accelerator<B>,
-    open: fn(Option<u64>) -> Result<R>,
+    open: impl Fn(Option<u64>) -> Result<R>,
     progress: &Progress,
 ) -> Checked {
     // Other programs may take some of the memory that is free now.

@@ -4,23 +4,9 @@ use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Environment variables that influence a run. The report lists those that are set.
-const VARIABLES: [&str; 11] = [
-    "CUDA_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-    "ZE_FLAT_DEVICE_HIERARCHY",
-    "SetCommandStreamReceiver", // runs Intel's driver without a GPU
-    "ACCELERATOR_OPENCL_DEVICES",
-    "ACCELERATOR_OPENCL_CAPACITY",
-    "ACCELERATOR_VULKAN_DEVICES",
-    "ACCELERATOR_VULKAN_CAPACITY",
-    "ACCELERATOR_VULKAN_QUEUES",
-    "ACCELERATOR_HOST_DEVICES",
-    "ACCELERATOR_HOST_CAPACITY",
-];
-
-/// Returns names and values that describe the device, as its driver reports them, the machine and the date.
-pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static str, String)> {
+/// Returns names and values that describe the device, as its driver reports them, the machine and the date, with those
+/// of the backend's environment variables that are set.
+pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>, variables: &[&str]) -> Vec<(&'static str, String)> {
     let properties = accelerator.properties();
     let memory = accelerator.memory_info().map_or_else(|error| error.to_string(), memory);
     let threads = thread::available_parallelism().map_or(0, usize::from);
@@ -33,7 +19,7 @@ pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static s
     facts.extend(properties.pci_address.map(|address| ("PCI address", address.to_string())));
     facts.push(("host", format!("{} {}, {threads} hardware threads", env::consts::OS, env::consts::ARCH)));
     facts.extend(nvidia_module().map(|module| ("NVIDIA kernel module", module)));
-    let set = VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)));
+    let set = variables.iter().filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)));
     let set: Vec<_> = set.collect();
     if !set.is_empty() {
         facts.push(("environment", set.join(" ")));

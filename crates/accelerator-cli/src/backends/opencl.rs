@@ -2,26 +2,30 @@
 
 use std::ptr;
 
-use accelerator_conformance::AnyBackend;
-use accelerator_core::{Buffer, Stream};
+use accelerator_core::Backend;
 use accelerator_opencl::OpenCl;
 use accelerator_opencl::cl3::error_codes::ClError;
 use accelerator_opencl::cl3::types::cl_kernel;
 use accelerator_opencl::cl3::{command_queue, event, kernel, program};
 
-use super::{Launched, Native};
+use super::{Launched, Offered, Saxpy};
 
 const SOURCE: &str = include_str!("saxpy.cl");
 
-pub(crate) fn saxpy(
-    a: f32,
-    x: &Buffer<AnyBackend>,
-    y: &mut Buffer<AnyBackend>,
-    stream: Stream<AnyBackend>,
-) -> Launched {
-    let Some(native) = Native::<OpenCl>::of(x, y, stream)? else { return Ok(()) };
-    let saxpy = compile(native.backend)?;
-    let launched = launch(saxpy, a, &native);
+pub(super) fn offered() -> Offered<OpenCl> {
+    Offered::new()
+        .about("The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`")
+        .variables(&["ACCELERATOR_OPENCL_DEVICES", "ACCELERATOR_OPENCL_CAPACITY"])
+        .open(|capacity| match capacity {
+            Some(_) => OpenCl::with_capacity(0, capacity),
+            None => OpenCl::open(0), // the environment may set a capacity
+        })
+        .kernel(saxpy)
+}
+
+fn saxpy(arguments: Saxpy<OpenCl>) -> Launched {
+    let saxpy = compile(arguments.backend)?;
+    let launched = launch(saxpy, &arguments);
     // SAFETY: `saxpy` is a kernel that is not used again. The driver keeps it until its work is done.
     let released = unsafe { kernel::release_kernel(saxpy) };
     launched.and(released.map_err(|code| ClError(code).into()))
@@ -41,13 +45,13 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn std::error::Error + Se
     Ok(kernel?)
 }
 
-fn launch(saxpy: cl_kernel, a: f32, native: &Native<OpenCl>) -> Launched {
-    let Native { backend, stream, x, y, count } = native;
+fn launch(saxpy: cl_kernel, arguments: &Saxpy<OpenCl>) -> Launched {
+    let Saxpy { backend, stream, a, x, y, count } = arguments;
     let bytes = count * size_of::<f32>();
     let (x, y) = (backend.kernel_argument(*x, bytes)?, backend.kernel_argument(*y, bytes)?);
     let (x, y) = (x.native(), y.native());
     // SAFETY: The kernel has these parameters.
-    unsafe { kernel::set_kernel_arg(saxpy, 0, size_of_val(&a), (&raw const a).cast()) }.map_err(ClError)?;
+    unsafe { kernel::set_kernel_arg(saxpy, 0, size_of_val(a), (&raw const *a).cast()) }.map_err(ClError)?;
     // SAFETY: As above.
     unsafe { kernel::set_kernel_arg(saxpy, 1, size_of_val(&x), (&raw const x).cast()) }.map_err(ClError)?;
     // SAFETY: As above.

@@ -1,10 +1,9 @@
 #![allow(unsafe_code)] // launches
 
-use accelerator_conformance::AnyBackend;
-use accelerator_core::{Buffer, Stream};
+use accelerator_core::Backend;
 use accelerator_vulkan::Vulkan;
 
-use super::{Launched, Native};
+use super::{Launched, Offered, Saxpy};
 
 /// SPIR-V for Vulkan. Its source is in the examples of the backend.
 const SPIRV: &[u8] = include_bytes!("saxpy-vulkan.spv");
@@ -13,15 +12,18 @@ const GROUP: u32 = 64;
 /// The number of work groups that every device allows.
 const GROUPS: u32 = 65_535;
 
-pub(crate) fn saxpy(
-    a: f32,
-    x: &Buffer<AnyBackend>,
-    y: &mut Buffer<AnyBackend>,
-    stream: Stream<AnyBackend>,
-) -> Launched {
-    let Some(Native { backend, stream, x, y, count }) = Native::<Vulkan>::of(x, y, stream)? else {
-        return Ok(());
-    };
+pub(super) fn offered() -> Offered<Vulkan> {
+    Offered::new()
+        .about("The first Vulkan device, in the order of `ACCELERATOR_VULKAN_DEVICES`")
+        .variables(&["ACCELERATOR_VULKAN_DEVICES", "ACCELERATOR_VULKAN_CAPACITY", "ACCELERATOR_VULKAN_QUEUES"])
+        .open(|capacity| match capacity {
+            Some(_) => Vulkan::with_capacity(0, capacity),
+            None => Vulkan::open(0), // the environment may set a capacity
+        })
+        .kernel(saxpy)
+}
+
+fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Vulkan>) -> Launched {
     let (size, count) = (4 * count as u64, u32::try_from(count)?);
     // SAFETY: The file is valid, which a test checks. The shader has two buffers, and two values of 4 bytes.
     let kernel = unsafe { backend.kernel(SPIRV, c"main", 2, 8) }?;

@@ -1,25 +1,23 @@
 #![allow(unsafe_code)] // launches
 
-use accelerator_conformance::AnyBackend;
-use accelerator_core::{Buffer, Stream};
 use accelerator_xpu::Xpu;
 
-use super::{Launched, Native};
+use super::{Launched, Offered, Saxpy};
 
 /// SPIR-V for OpenCL, which Level Zero accepts. Its source is in the examples of the backend.
 const SPIRV: &[u8] = include_bytes!("saxpy.spv");
 /// The number of threads in a group. Every Intel GPU supports groups of this size.
 const THREADS: u32 = 256;
 
-pub(crate) fn saxpy(
-    a: f32,
-    x: &Buffer<AnyBackend>,
-    y: &mut Buffer<AnyBackend>,
-    stream: Stream<AnyBackend>,
-) -> Launched {
-    let Some(Native { backend, stream, x, y, count }) = Native::<Xpu>::of(x, y, stream)? else {
-        return Ok(());
-    };
+pub(super) fn offered() -> Offered<Xpu> {
+    Offered::new()
+        .about("The first Intel GPU, in the loader's order")
+        // The last one runs Intel's driver without a GPU.
+        .variables(&["ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY", "SetCommandStreamReceiver"])
+        .kernel(saxpy)
+}
+
+fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Xpu>) -> Launched {
     let count = u32::try_from(count)?;
     // SAFETY: The file is valid, which a test checks.
     let module = unsafe { backend.module(SPIRV, c"") }?;

@@ -2,31 +2,30 @@
 
 use std::ffi::CString;
 
-use accelerator_conformance::AnyBackend;
-use accelerator_core::{Buffer, Stream};
+use accelerator_core::Backend;
 use accelerator_cuda::Cuda;
 use accelerator_cuda::cudarc::driver::{DriverError, result, sys};
 
-use super::{Launched, Native};
+use super::{Launched, Offered, Saxpy};
 
 /// PTX for the oldest architecture that today's drivers accept. The driver compiles it for its GPU.
 const PTX: &str = include_str!("saxpy.ptx");
 const THREADS: u32 = 256;
 
-pub(crate) fn saxpy(
-    a: f32,
-    x: &Buffer<AnyBackend>,
-    y: &mut Buffer<AnyBackend>,
-    stream: Stream<AnyBackend>,
-) -> Launched {
-    let Some(native) = Native::<Cuda>::of(x, y, stream)? else { return Ok(()) };
-    let Native { backend, x, y, count, .. } = native;
+pub(super) fn offered() -> Offered<Cuda> {
+    Offered::new()
+        .about("The first NVIDIA GPU, in the order of `CUDA_VISIBLE_DEVICES`")
+        .variables(&["CUDA_VISIBLE_DEVICES"])
+        .kernel(saxpy)
+}
+
+fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Cuda>) -> Launched {
     let count = u32::try_from(count)?;
     backend.cudarc()?.bind_to_thread()?;
     let module = load()?;
     // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses have this many floats.
-    let launched = unsafe { launch(module, (count, a, x.native(), y.native()), native.stream.native()) };
-    let done = stream.synchronize(); // before the kernel's code is unloaded
+    let launched = unsafe { launch(module, (count, a, x.native(), y.native()), stream.native()) };
+    let done = backend.synchronize(stream); // before the kernel's code is unloaded
     // SAFETY: The module is loaded, and none of its kernels is running: the stream has finished all its work.
     let unloaded = unsafe { result::module::unload(module) };
     launched?;

@@ -2,21 +2,19 @@
 
 use std::slice;
 
-use accelerator_conformance::AnyBackend;
-use accelerator_core::{Buffer, Stream};
 use accelerator_host::{Host, Touched};
 
-use super::{Launched, Native};
+use super::{CAPACITY, Launched, Offered, Saxpy};
 
-pub(crate) fn saxpy(
-    a: f32,
-    x: &Buffer<AnyBackend>,
-    y: &mut Buffer<AnyBackend>,
-    stream: Stream<AnyBackend>,
-) -> Launched {
-    let Some(Native { backend, stream, x, y, count }) = Native::<Host>::of(x, y, stream)? else {
-        return Ok(());
-    };
+pub(super) fn offered() -> Offered<Host> {
+    Offered::new()
+        .about("The host's memory, reserved but not touched")
+        .variables(&["ACCELERATOR_HOST_DEVICES", "ACCELERATOR_HOST_CAPACITY"])
+        .open(|capacity| Ok(Host::new(0, capacity.unwrap_or(CAPACITY))))
+        .kernel(saxpy)
+}
+
+fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Host>) -> Launched {
     let bytes = count * size_of::<f32>();
     let touched = [Touched::new(x, bytes, false), Touched::new(y, bytes, true)];
     backend.run(stream, &touched, move || {

@@ -1,0 +1,99 @@
+//! The trials: each fault on each driver, and each driver without a fault.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::process::ExitCode;
+
+use accelerator_conformance::unavailable;
+use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::drivers::{self, Driver};
+use crate::fault::{PLANTED, Planted, plant};
+
+/// Names the fault of a child process.
+const FAULT: &str = "ACCELERATOR_TESTS_FAULT";
+
+/// How often each fault must be caught on a simulated driver. On the host, it must be caught three times.
+const RUNS: &str = "ACCELERATOR_FAULTS_RUNS";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![Trial::test("names_are_unique", names_are_unique)];
+    for driver in Driver::ALL {
+        let name = format!("{}::no_fault", driver.name());
+        trials.push(Trial::ignorable_test(name, move || on(driver, no_fault)));
+        for planted in PLANTED.iter().filter(|planted| planted.drivers.contains(&driver)) {
+            let name = format!("{}::{}", driver.name(), planted.name());
+            trials.push(Trial::ignorable_test(name, move || on(driver, |driver| caught(planted, driver))));
+        }
+    }
+    trials
+}
+
+/// Runs the cases that the parent process asks for, if this is a child.
+pub(crate) fn run_as_child() -> Option<ExitCode> {
+    if let Some(planted) = env::var(FAULT).ok().and_then(|name| Planted::named(&name)) {
+        plant(planted.fault);
+    }
+    drivers::run_as_child()
+}
+
+fn on(driver: Driver, run: impl FnOnce(Driver) -> Result<(), Failed>) -> Result<Completion, Failed> {
+    match driver.missing() {
+        Some(reason) => Ok(Completion::ignored_with(unavailable(driver.name(), &reason)?)),
+        None => run(driver).map(|()| Completion::Completed),
+    }
+}
+
+fn names_are_unique() -> Result<(), Failed> {
+    let names: BTreeSet<String> = PLANTED.iter().map(Planted::name).collect();
+    assert_eq!(names.len(), PLANTED.len());
+    assert!(names.len() >= 60, "{} faults", names.len());
+    Ok(())
+}
+
+/// Without a fault, all cases pass that catch one.
+fn no_fault(driver: Driver) -> Result<(), Failed> {
+    let of_driver = PLANTED.iter().filter(|planted| planted.drivers.contains(&driver));
+    let cases: BTreeSet<u32> = of_driver.map(|planted| planted.case).collect();
+    let cases: Vec<u32> = cases.into_iter().collect();
+    let output = driver.child(&cases, 1)?.output()?;
+    let text = text(&output);
+    match output.status.success() && !text.contains("FAILED") {
+        true => Ok(()),
+        false => Err(format!("without a fault: {}\n{text}", output.status).into()),
+    }
+}
+
+/// The case of the fault fails in each run, and its message names the method.
+fn caught(planted: &Planted, driver: Driver) -> Result<(), Failed> {
+    let runs = match driver {
+        Driver::Host => 3,
+        Driver::Cuda | Driver::Xpu => env::var(RUNS).map_or(Ok(1), |runs| runs.parse())?,
+    };
+    for run in 1..=runs {
+        let output = driver.child(&[planted.case], run)?.env(FAULT, planted.name()).output()?;
+        let text = text(&output);
+        let failed = |why: &str| Err(format!("run {run}: {why}: {}\n{text}", output.status).into());
+        if output.status.success() {
+            return failed(&format!("case {} does not catch the fault", planted.case));
+        }
+        let Some(message) = message(&text, planted.case) else {
+            return failed("no message names the case");
+        };
+        if !message.contains(planted.message) {
+            return failed(&format!("the message is not `{}`", planted.message));
+        }
+    }
+    Ok(())
+}
+
+/// Returns what follows the name of the case in the output, if that is there.
+fn message(output: &str, case: u32) -> Option<&str> {
+    let number = format!("{case:02}_");
+    let mut names = output.match_indices("::").map(|(at, _)| &output[at + 2..]);
+    names.find(|name| name.starts_with(|letter: char| letter.is_ascii_uppercase()) && name[1..].starts_with(&number))
+}
+
+fn text(output: &std::process::Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
