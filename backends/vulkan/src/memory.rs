@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use accelerator_core::{DevicePtr, DriverResult};
+use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::HandlePtr;
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Has;
 
@@ -13,50 +14,9 @@ use crate::answer;
 use crate::device::Device;
 use crate::offer::Offer;
 
-/// An address in the memory of a Vulkan device: a buffer and an offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct VulkanPtr {
-    buffer: vk::Buffer,
-    offset: u64,
-    /// The trace address of the buffer: its device address, or an invented one if it has none.
-    base: u64,
-}
-
-impl VulkanPtr {
-    /// Makes an address in a buffer that another library made, to be used as one end of a copy or fill. The buffer
-    /// needs the usages `TRANSFER_SRC` or `TRANSFER_DST`.
-    pub fn from_native(buffer: vk::Buffer, offset: u64) -> Self {
-        Self { buffer, offset, base: 0 }
-    }
-
-    /// Returns the buffer, which contains many blocks of the core, and the offset in bytes from its start.
-    pub fn native(self) -> (vk::Buffer, u64) {
-        (self.buffer, self.offset)
-    }
-
-    /// The start of a segment with this trace address.
-    pub(crate) fn segment(buffer: vk::Buffer, base: u64) -> Self {
-        Self { buffer, offset: 0, base }
-    }
-
-    pub(crate) fn base(self) -> u64 {
-        self.base
-    }
-
-    pub(crate) fn overlaps(self, other: Self, len: u64) -> bool {
-        self.buffer == other.buffer && self.offset.abs_diff(other.offset) < len
-    }
-}
-
-impl DevicePtr for VulkanPtr {
-    fn offset(self, bytes: u64) -> Self {
-        Self { offset: self.offset + bytes, ..self }
-    }
-
-    fn trace_address(self) -> u64 {
-        self.base + self.offset
-    }
-}
+/// An address in the memory of a Vulkan device: a buffer and an offset. Its trace address is its device address, if
+/// buffers have addresses. A buffer that another library made needs the usages `TRANSFER_SRC` or `TRANSFER_DST`.
+pub type VulkanPtr = HandlePtr<vk::Buffer>;
 
 /// Allocates buffers of a device, and counts their memory objects, of which a driver allows only so many.
 #[derive(Debug)]

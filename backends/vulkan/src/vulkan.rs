@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_core::backend_kit::{Accounting, SegmentTable, Streams, lock};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
-    Unavailable,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
+    StreamKind, Unavailable,
 };
 use ash::{ext, vk};
 
@@ -206,13 +206,13 @@ unsafe impl Backend for Vulkan {
                 }
                 None => segments.add(len, made).map_err(|_| full)?,
             };
-            Ok(VulkanPtr::segment(buffer, base))
+            Ok(VulkanPtr::new(buffer, base))
         })
     }
 
     unsafe fn dealloc(&self, ptr: VulkanPtr, len: NonZeroU64) {
         self.finish();
-        let removed = lock(&self.segments).remove(ptr.base());
+        let removed = lock(&self.segments).remove(ptr.trace_address());
         if let Some(made) = removed {
             // All work submitted so far is done, and the caller submits no more that uses the memory.
             drop(made);
