@@ -37,6 +37,9 @@ properties() {
     cargo test --release --workspace --test pytorch_files --locked -- random::
 }
 
+step faults 'every planted fault is caught three times of three, in release mode'
+step_faults() { ACCELERATOR_FAULTS_RUNS=3 cargo test --release --workspace --test faults --locked; }
+
 step conformance 'conformance of the simulated device and of the host, in release mode'
 step_conformance() {
   programs
