@@ -41,7 +41,7 @@ step vulkan-tests 'Vulkan: all tests that use a driver'
 step_vulkan-tests() {
   install spirv-tools
   # The step vulkan-conformance covers the conformance cases.
-  with_lavapipe cargo test --workspace --locked --test program --test vulkan
+  with_lavapipe cargo test --workspace --locked --test program --test facade --test vulkan
 }
 
 step vulkan-saxpy 'Vulkan: saxpy'
