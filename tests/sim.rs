@@ -1,9 +1,7 @@
-//! The simulated device, the faulty driver, and the suite itself: does it detect faults in a backend?
+//! The simulated device, the faulty driver, and the suite on backends on which it cannot run.
 
 #![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
 
-#[path = "sim/broken.rs"]
-mod broken;
 #[path = "sim/faulty.rs"]
 mod faulty;
 #[path = "sim/faulty_virtual_memory.rs"]

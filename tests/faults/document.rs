@@ -20,11 +20,12 @@ const WRITE: &str = "ACCELERATOR_FAULTS_WRITE";
 const HEAD: &str = "\
 # Faults that the suite catches
 
-The tests plant each of these faults in the host's driver and in the simulated drivers of CUDA and Level Zero
-(`tests/faults`), where the driver can have it. The case must fail in each of three runs, and its message must contain
-the words in the last column.
+The tests plant each of these faults in the host's driver and in the simulated drivers of CUDA and Level Zero, one at a
+time, and run the case beside it ([`tests/faults`](../../tests/faults)). The case must fail in each of three runs, and
+its message must contain the words in the last column. Where only some of the drivers can have the fault, they are
+named.
 
-Written by `ACCELERATOR_FAULTS_WRITE=1 cargo test -p accelerator-tests --test faults document`. Do not edit.
+The tests write this page: `ACCELERATOR_FAULTS_WRITE=1 cargo test -p accelerator-tests --test faults document`.
 
 | fault | case | message |
 |---|---|---|

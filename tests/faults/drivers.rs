@@ -12,6 +12,7 @@ use accelerator_xpu::Xpu;
 use libtest_mimic::Failed;
 
 use crate::broken::Broken;
+use crate::fault::{Planted, plant};
 use crate::surroundings::{beside, separate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,11 @@ pub(crate) enum Driver {
 /// Names the driver of a child process.
 const CHILD: &str = "ACCELERATOR_TESTS_DRIVER";
 
-/// The seconds after which the suite calls a case stuck. The passing cases take less.
-const LIMIT: &str = "5";
+/// Names the fault of a child process.
+const FAULT: &str = "ACCELERATOR_TESTS_FAULT";
+
+/// The seconds after which the suite calls a driver stuck that has a fault.
+const LIMIT: &str = "3";
 
 impl Driver {
     pub(crate) const ALL: [Self; 3] = [Self::Host, Self::Cuda, Self::Xpu];
@@ -48,13 +52,20 @@ impl Driver {
         }
     }
 
+    /// Returns a process like [`child`](Self::child), in which all drivers have this fault.
+    pub(crate) fn child_with(self, fault: &str, case: u32, seed: u32) -> Result<Command, Failed> {
+        let mut command = self.child(&[case], seed)?;
+        command.env(FAULT, fault).env("ACCELERATOR_CASE_LIMIT", LIMIT);
+        Ok(command)
+    }
+
     /// Returns a process of this program that runs these cases on the driver. The simulated drivers take their order of
     /// work from the seed.
     pub(crate) fn child(self, cases: &[u32], seed: u32) -> Result<Command, Failed> {
         let mut command = Command::new(env::current_exe()?);
         separate(&mut command);
         command.args(cases.iter().map(u32::to_string));
-        command.env(CHILD, self.name()).env("ACCELERATOR_CASE_LIMIT", LIMIT).env("RUST_BACKTRACE", "0");
+        command.env(CHILD, self.name()).env("RUST_BACKTRACE", "0");
         let library = |name: &str| beside(name).into_os_string();
         let variables: Vec<(&str, OsString)> = match self {
             // As much memory as a test can use up.
@@ -77,8 +88,11 @@ impl Driver {
     }
 }
 
-/// Runs the cases if this is a child process.
+/// Runs the cases that the parent process asks for, if this is a child.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
+    if let Some(planted) = env::var(FAULT).ok().and_then(|name| Planted::named(&name)) {
+        plant(planted.fault);
+    }
     let name = env::var(CHILD).ok()?;
     let driver = Driver::ALL.into_iter().find(|driver| driver.name() == name)?;
     let report = match driver {

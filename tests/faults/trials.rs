@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::process::ExitCode;
 
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
 
-use crate::drivers::{self, Driver};
-use crate::fault::{PLANTED, Planted, plant};
-
-/// Names the fault of a child process.
-const FAULT: &str = "ACCELERATOR_TESTS_FAULT";
+use crate::drivers::Driver;
+use crate::fault::{PLANTED, Planted};
 
 /// How often each fault must be caught on a simulated driver. On the host, it must be caught three times.
 const RUNS: &str = "ACCELERATOR_FAULTS_RUNS";
@@ -27,14 +23,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials
-}
-
-/// Runs the cases that the parent process asks for, if this is a child.
-pub(crate) fn run_as_child() -> Option<ExitCode> {
-    if let Some(planted) = env::var(FAULT).ok().and_then(|name| Planted::named(&name)) {
-        plant(planted.fault);
-    }
-    drivers::run_as_child()
 }
 
 fn on(driver: Driver, run: impl FnOnce(Driver) -> Result<(), Failed>) -> Result<Completion, Failed> {
@@ -71,7 +59,7 @@ fn caught(planted: &Planted, driver: Driver) -> Result<(), Failed> {
         Driver::Cuda | Driver::Xpu => env::var(RUNS).map_or(Ok(1), |runs| runs.parse())?,
     };
     for run in 1..=runs {
-        let output = driver.child(&[planted.case], run)?.env(FAULT, planted.name()).output()?;
+        let output = driver.child_with(&planted.name(), planted.case, run)?.output()?;
         let text = text(&output);
         let failed = |why: &str| Err(format!("run {run}: {why}: {}\n{text}", output.status).into());
         if output.status.success() {

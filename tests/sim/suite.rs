@@ -1,4 +1,5 @@
-//! The suite on backends with faults that it must detect, or on which it cannot run.
+//! The suite on backends on which it cannot run, and with lists of cases that do not pass. Whether it detects faults is
+//! tested in `faults`.
 //!
 //! A run prints, and reads the environment, so each run is a separate process of this binary. An environment variable
 //! selects what it runs.
@@ -6,52 +7,29 @@
 use std::process::{Command, ExitCode};
 
 use accelerator_conformance::{Capability, Sim, Suite};
+use accelerator_host::Host;
 use libtest_mimic::{Failed, Trial};
-
-use crate::broken::{Broken, Fault, fails};
 
 const CHILD: &str = "ACCELERATOR_TESTS_SUITE";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("suite::nothing_wrong", || passes(run("nothing", "", "")?)),
+    vec![
         Trial::test("suite::absent_is_ignored_with_the_reason", absent),
         Trial::test("suite::absent_but_required_fails", required),
         Trial::test("suite::expected_failure", expected_failure),
         Trial::test("suite::unexpected_pass_fails", unexpected_pass),
         Trial::test("suite::unsupported_is_not_run", unsupported),
         Trial::test("suite::unknown_case_in_a_list_fails", unknown_case),
-    ];
-    for (name, _, case) in FAULTS {
-        trials.push(Trial::test(format!("suite::finds_{name}"), move || finds(name, case)));
-    }
-    trials
+    ]
 }
-
-/// The faults by name, each with a case that must detect it.
-const FAULTS: [(&str, Fault, &str); 10] = [
-    ("closed", Fault::Closed, "B17"),
-    ("any_number", Fault::AnyNumber, "A02"),
-    ("no_such_error", Fault::NoSuchError, "B20"),
-    ("no_fill", Fault::NoFill, "A06"),
-    ("short_copy", Fault::ShortCopy, "B28"),
-    ("incomplete", Fault::Incomplete, "A09"),
-    ("misaligned", Fault::Misaligned, "B18"),
-    ("no_wait", Fault::NoWait, "A07"),
-    ("early", Fault::Early, "A08"),
-    ("backwards", Fault::Backwards, "A10"),
-];
 
 /// Runs the suite that the variable names, in a child process.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let name = std::env::var(CHILD).ok()?;
-    match name.as_str() {
-        "listed" => return Some(listed()),
-        "nothing" => {}
-        "absent" => fails(Fault::Absent),
-        _ => fails(FAULTS.iter().find(|(fault, ..)| *fault == name)?.1),
-    }
-    Some(Suite::<Broken>::new("broken").main())
+    Some(match name.as_str() {
+        "listed" => listed(),
+        _ => Suite::<Host>::new("host").main(), // without a device
+    })
 }
 
 /// The simulated device with correct and incorrect lists of exceptions.
@@ -73,6 +51,7 @@ struct Output {
 fn run(name: &str, filter: &str, required: &str) -> Result<Output, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(CHILD, name).env("ACCELERATOR_REQUIRE", required).env("RUST_BACKTRACE", "0");
+    command.env("ACCELERATOR_HOST_DEVICES", "0");
     if !filter.is_empty() {
         command.arg(filter);
     }
@@ -94,31 +73,18 @@ fn told(output: &Output, trial: &str) -> Result<String, Failed> {
     told.map(str::to_owned).ok_or_else(|| Failed::from(format!("`{trial}` is not in the table: {}", output.text)))
 }
 
-fn finds(name: &str, case: &str) -> Result<(), Failed> {
-    // Some of these are races that a broken driver may win occasionally.
-    for _ in 0..10 {
-        let output = run(name, case, "")?;
-        if !output.success {
-            let line = told(&output, &format!("broken::{case}_"))?;
-            assert!(line.contains("FAILED: "), "{line}");
-            return Ok(());
-        }
-    }
-    Err(format!("case {case} passes on a backend with the fault `{name}`").into())
-}
-
 fn absent() -> Result<(), Failed> {
-    let output = run("absent", "B17", "host,cuda")?;
-    assert!(output.text.contains("  not run: 1, libbroken.so was not found"), "{}", output.text);
+    let output = run("absent", "B17", "cuda,xpu")?;
+    assert!(output.text.contains("  not run: 1, ACCELERATOR_HOST_DEVICES is 0"), "{}", output.text);
     assert!(output.text.contains("0 passed; 0 failed; 1 ignored"), "{}", output.text);
     passes(output)
 }
 
 fn required() -> Result<(), Failed> {
-    let output = run("absent", "B17", "host, broken")?;
+    let output = run("absent", "B17", "cuda, host")?;
     assert!(!output.success);
-    let line = told(&output, "broken::B17_")?;
-    let reason = "ACCELERATOR_REQUIRE asks for `broken`, which is not available: libbroken.so was not found";
+    let line = told(&output, "host::B17_")?;
+    let reason = "ACCELERATOR_REQUIRE asks for `host`, which is not available: ACCELERATOR_HOST_DEVICES is 0";
     assert!(line.ends_with(&format!("FAILED: {reason}")), "{line}");
     Ok(())
 }

@@ -49,6 +49,10 @@ impl<B: Backend> BrokenEvent<B> {
         lock(&self.last)
     }
 
+    fn is_of_a_side_stream(&self) -> bool {
+        self.last().lane.as_ref().is_some_and(|lane| lane.number > 0)
+    }
+
     fn is_recorded(&self) -> bool {
         self.last().lane.is_some()
     }
@@ -126,11 +130,7 @@ impl<B: Backend> Broken<B> {
         self.submit_late_work(lane)?;
         match planted() {
             Some(Fault::WaitDoesNothing) => return Ok(()),
-            Some(Fault::WaitForSideStreamsDoesNothing) => {
-                if event.last().lane.as_ref().is_some_and(|recorded| recorded.number > 0) {
-                    return Ok(());
-                }
-            }
+            Some(Fault::WaitForSideStreamsDoesNothing) if event.is_of_a_side_stream() => return Ok(()),
             Some(Fault::WaitBlocksTheHost) => self.inner.wait_host(&event.native)?,
             Some(Fault::WaitForAnUnrecordedEventHangs) if !event.is_recorded() => lane.stop(),
             Some(Fault::WaitDeferred) => {

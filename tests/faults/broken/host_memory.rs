@@ -70,7 +70,7 @@ impl HostMemory {
         };
         let given = inner.alloc_host(more);
         if has(Fault::AllocHostPanics) && given.is_err() {
-            std::panic::panic_any("called `Result::unwrap()` on an `Err` value: out of memory");
+            panic!("called `Result::unwrap()` on an `Err` value: out of memory");
         }
         let given = match planted() {
             Some(Fault::AllocHostRefusesAsOther) => given.map_err(|error| of_kind(DriverErrorKind::Other, error))?,

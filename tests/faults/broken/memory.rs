@@ -112,7 +112,7 @@ impl<B: Backend> Broken<B> {
                 of_kind(DriverErrorKind::AllocationTooLarge, error)
             }
             (Some(Fault::OutOfMemoryPanics), _) => {
-                std::panic::panic_any("called `Result::unwrap()` on an `Err` value: out of memory")
+                panic!("called `Result::unwrap()` on an `Err` value: out of memory")
             }
             _ => error,
         })?;

@@ -83,6 +83,10 @@ impl<P: DevicePtr> Work<P> {
         (0..len.get()).step_by(SMALL_PART as usize).filter_map(part).collect()
     }
 
+    fn is_short_or_a_copy(&self) -> bool {
+        !self.is_fill() || self.len() <= SHORT
+    }
+
     fn is_fill(&self) -> bool {
         matches!(self, Self::Fill { .. })
     }
@@ -98,9 +102,9 @@ impl<B: Backend> Broken<B> {
         state.before_the_wait = None;
         let work = staged(self, work, &mut state);
         let overtakes = has(if work.is_fill() { Fault::ShortFillOvertakes } else { Fault::CopyOvertakes });
-        let waits = if work.is_fill() { Fault::FillWaits } else { Fault::CopyWaits };
+        let waits = has(if work.is_fill() { Fault::ShortFillWaits } else { Fault::CopyWaits });
         let native = lane.native();
-        if overtakes && (work.len() <= SHORT || !work.is_fill()) {
+        if overtakes && work.is_short_or_a_copy() {
             // SAFETY: The caller promises the same for the stream, which waits for the work.
             unsafe { work.submit(&self.inner, lane.beside()) }?;
             return self.inner.wait(native, &self.marked(lane.beside())?);
@@ -117,7 +121,7 @@ impl<B: Backend> Broken<B> {
             // SAFETY: The caller promises the same, and `altered` stays within the bytes that it may use.
             unsafe { part.submit(&self.inner, native) }?;
         }
-        if has(waits) {
+        if waits && work.is_short_or_a_copy() {
             self.inner.synchronize(native)?;
         }
         if has(Fault::SynchronizeWaitsForTheFirst) && state.first.is_none() {
