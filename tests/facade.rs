@@ -1,8 +1,8 @@
 //! The facade against PyTorch's documentation of `torch.accelerator`.
 //!
 //! The current accelerator, the opened devices and the environment belong to the process. Each test therefore runs in
-//! its own process, in which the host has three devices and the other backends have none. Tests on OpenCL run where the
-//! machine has a device.
+//! its own process, in which the host has three devices and the other backends have none. Tests on OpenCL and
+//! Vulkan run where the machine has a device.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test panics")]
 
 #[path = "facade/arguments.rs"]
@@ -26,6 +26,8 @@ mod pinned;
 mod process;
 #[path = "facade/settings.rs"]
 mod settings;
+#[path = "facade/vulkan.rs"]
+mod vulkan;
 #[path = "facade/work.rs"]
 mod work;
 
@@ -43,6 +45,7 @@ fn main() {
         opencl::trials(),
         pinned::trials(),
         settings::trials(),
+        vulkan::trials(),
         work::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit();

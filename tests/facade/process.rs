@@ -5,6 +5,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use accelerator::opencl::OpenCl;
+use accelerator::vulkan::Vulkan;
 use accelerator::{Backend, Device, DeviceKind, Result};
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
@@ -25,7 +26,7 @@ const VARIABLES: [&str; 9] = [
     "ACCELERATOR_VULKAN_QUEUES",
 ];
 
-/// Turns each body into a trial that runs `on_host` or `on_opencl` with the variables that it names.
+/// Turns each body into a trial that runs `on_host`, `on_opencl` or `on_vulkan` with the variables that it names.
 macro_rules! processes {
     ($place:ident: $( fn $name:ident($($variable:ident = $value:literal),*) $body:block )*) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
@@ -47,15 +48,9 @@ pub(crate) use processes;
 /// driver is found, whatever the machine has.
 pub(crate) fn on_host(path: &'static str, variables: &'static [(&str, &str)], body: fn() -> Result<()>) -> Trial {
     trial(path, body, |command| {
-        // The folder where OpenCL loaders look for drivers. This is faster than loading drivers and ignoring their
-        // devices.
-        let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-opencl-drivers");
-        fs::create_dir_all(&nothing)?;
-        command.env("OCL_ICD_VENDORS", nothing).env_remove("OCL_ICD_FILENAMES");
-        command.env("VK_DRIVER_FILES", "/no/such/driver").env("VK_ICD_FILENAMES", "/no/such/driver");
-        // For OpenCL loaders that ignore that folder.
-        command.env("ACCELERATOR_OPENCL_DEVICES", ",").env("ACCELERATOR_HOST_DEVICES", "3");
-        command.envs(variables.iter().copied());
+        hide_opencl(command)?;
+        hide_vulkan(command);
+        command.env("ACCELERATOR_HOST_DEVICES", "3").envs(variables.iter().copied());
         Ok(Completion::Completed)
     })
 }
@@ -64,12 +59,39 @@ pub(crate) fn on_host(path: &'static str, variables: &'static [(&str, &str)], bo
 /// device. The trial is ignored without an OpenCL device, or fails if `ACCELERATOR_REQUIRE` lists `opencl`.
 pub(crate) fn on_opencl(path: &'static str, variables: &'static [(&str, &str)], body: fn() -> Result<()>) -> Trial {
     trial(path, body, |command| {
+        hide_vulkan(command);
         command.env("ACCELERATOR_HOST_DEVICES", "1").envs(variables.iter().copied());
         match OpenCl::probe() {
             Ok(_) => Ok(Completion::Completed),
             Err(why) => Ok(Completion::ignored_with(unavailable(OPENCL.name(), &why.reason)?)),
         }
     })
+}
+
+/// Like [`on_opencl`], with the machine's Vulkan devices.
+pub(crate) fn on_vulkan(path: &'static str, variables: &'static [(&str, &str)], body: fn() -> Result<()>) -> Trial {
+    trial(path, body, |command| {
+        hide_opencl(command)?;
+        command.env("ACCELERATOR_HOST_DEVICES", "1").envs(variables.iter().copied());
+        match Vulkan::probe() {
+            Ok(_) => Ok(Completion::Completed),
+            Err(why) => Ok(Completion::ignored_with(unavailable(VULKAN.name(), &why.reason)?)),
+        }
+    })
+}
+
+fn hide_opencl(command: &mut Command) -> Result<(), Failed> {
+    // The folder where loaders look for drivers. This is faster than loading drivers and ignoring their devices.
+    let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-opencl-drivers");
+    fs::create_dir_all(&nothing)?;
+    command.env("OCL_ICD_VENDORS", nothing).env_remove("OCL_ICD_FILENAMES");
+    // For loaders that ignore that folder.
+    command.env("ACCELERATOR_OPENCL_DEVICES", ",");
+    Ok(())
+}
+
+fn hide_vulkan(command: &mut Command) {
+    command.env("VK_DRIVER_FILES", "/no/such/driver").env("VK_ICD_FILENAMES", "/no/such/driver");
 }
 
 /// Runs the body if this is the trial's process. Otherwise starts such a process, unless `prepare` ignores the trial.
@@ -106,6 +128,7 @@ fn trial(
 
 pub(crate) const HOST: DeviceKind = DeviceKind::new("host");
 pub(crate) const OPENCL: DeviceKind = DeviceKind::new("opencl");
+pub(crate) const VULKAN: DeviceKind = DeviceKind::new("vulkan");
 pub(crate) const XPU: DeviceKind = DeviceKind::new("xpu");
 
 pub(crate) fn host(index: u32) -> Device {
