@@ -47,6 +47,22 @@ step_conformance() {
   "$built/accel" conformance --backend host
 }
 
+# It has its own workspace and its own Cargo.lock, with the versions of ours. After an update of ours, copy ours there
+# and run `cargo check` in that folder, which removes what it does not need.
+step third-party 'a backend outside the workspace, its suite, and its own accel'
+step_third-party() (
+  export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+  # Nothing else may be locked there.
+  diff <(comm -23 <(locked_versions tests/third-party) <(locked_versions .)) \
+    <(printf 'name = "sample-backend" version = "0.1.0"\n')
+  cd tests/third-party
+  cargo fmt --check
+  cargo clippy --all-targets --locked -- --deny warnings
+  cargo test --locked
+  cargo test --test program --locked -- --ignored
+)
+locked_versions() { sed -n '/^name = /{N;s/\n/ /;p}' "$1/Cargo.lock" | sort; }
+
 step verify 'accel verify --quick on the host, and its report'
 step_verify() {
   programs

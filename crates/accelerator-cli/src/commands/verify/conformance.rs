@@ -69,9 +69,8 @@ mod tests {
 
     #[test]
     fn failures_are_reported_with_their_messages_and_skips_with_their_reasons() {
-        let case = |number, verdict| {
-            CaseReport::new("abacus", Group::Device, number, &format!("abacus::A0{number}"), verdict)
-        };
+        let case =
+            |number, verdict| CaseReport::new("abacus", Group::Device, number, &format!("abacus::A0{number}"), verdict);
         let cases = [
             case(1, Verdict::Passed),
             case(2, Verdict::Failed("two beads".to_owned())),
