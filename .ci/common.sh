@@ -25,6 +25,8 @@ see_no_drivers() {
   mkdir "$scratch/no-drivers"
   export OCL_ICD_VENDORS=$scratch/no-drivers
   unset OCL_ICD_FILENAMES
+  # Vulkan's loader finds no driver. Old loaders know the second variable only.
+  export VK_DRIVER_FILES=/no/such/driver VK_ICD_FILENAMES=/no/such/driver
   # No CUDA device is visible.
   export CUDA_VISIBLE_DEVICES=
   # No Level Zero driver is visible. An empty name would crash some loaders.

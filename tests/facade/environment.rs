@@ -25,7 +25,7 @@ processes! { on_host:
         let backends = accelerator::backends();
         let found: Vec<_> =
             backends.iter().map(|backend| (backend.kind.name(), backend.devices.clone().unwrap_or(0))).collect();
-        assert_eq!(found, [("cuda", 0), ("xpu", 0), ("opencl", 0), ("host", 3)]);
+        assert_eq!(found, [("cuda", 0), ("xpu", 0), ("opencl", 0), ("vulkan", 0), ("host", 3)]);
     }
 
     fn empty_backend_variable_is_none(ACCELERATOR_BACKEND = "") {

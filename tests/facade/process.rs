@@ -13,7 +13,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 const CHILD: &str = "ACCELERATOR_FACADE_TEST";
 
 /// Our own variables. Nothing else from the environment reaches a test, except which OpenCL devices to use.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 9] = [
     "ACCELERATOR_BACKEND",
     "ACCELERATOR_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
@@ -21,6 +21,8 @@ const VARIABLES: [&str; 7] = [
     "PYTORCH_ALLOC_CONF",
     "ACCELERATOR_HOST_CAPACITY",
     "ACCELERATOR_OPENCL_CAPACITY",
+    "ACCELERATOR_VULKAN_CAPACITY",
+    "ACCELERATOR_VULKAN_QUEUES",
 ];
 
 /// Turns each body into a trial that runs `on_host` or `on_opencl` with the variables that it names.
@@ -50,7 +52,8 @@ pub(crate) fn on_host(path: &'static str, variables: &'static [(&str, &str)], bo
         let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-opencl-drivers");
         fs::create_dir_all(&nothing)?;
         command.env("OCL_ICD_VENDORS", nothing).env_remove("OCL_ICD_FILENAMES");
-        // For loaders that ignore that folder.
+        command.env("VK_DRIVER_FILES", "/no/such/driver").env("VK_ICD_FILENAMES", "/no/such/driver");
+        // For OpenCL loaders that ignore that folder.
         command.env("ACCELERATOR_OPENCL_DEVICES", ",").env("ACCELERATOR_HOST_DEVICES", "3");
         command.envs(variables.iter().copied());
         Ok(Completion::Completed)

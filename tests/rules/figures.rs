@@ -24,7 +24,7 @@ const NOT_MEASURED: [&str; 2] = [
 const UNITS: [&str; 8] = ["ns", "µs", "ms", "MiB/s", "GiB/s", "GB/s", "×", "times"];
 
 /// What comes before a number that is a version.
-const VERSIONED: [&str; 6] = ["CUDA", "OpenCL", "PyTorch", "Python", "Rust", "Zero"];
+const VERSIONED: [&str; 7] = ["CUDA", "OpenCL", "PyTorch", "Python", "Rust", "Vulkan", "Zero"];
 
 /// The benches of `benches/instructions.txt` with their counts.
 pub(crate) fn counts(text: &str) -> Vec<(&str, f64)> {

@@ -23,7 +23,8 @@ pub(crate) const UNSAFE_IN_CORE: [&str; 15] = [
 ];
 
 /// The names of backends and of their drivers.
-const BACKENDS: [&str; 9] = ["host", "cuda", "xpu", "opencl", "level_zero", "levelzero", "hip", "rocm", "metal"];
+const BACKENDS: [&str; 10] =
+    ["host", "cuda", "xpu", "opencl", "vulkan", "level_zero", "levelzero", "hip", "rocm", "metal"];
 
 /// Finds names of backends in the code of the allocator, which is the same for all backends.
 pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {

@@ -29,7 +29,14 @@ const MAY_NEED: [(&str, &[&str]); 6] = [
     ("crates/accelerator-tracker", &["accelerator-core", "accelerator"]),
     (
         "crates/accelerator",
-        &["accelerator-core", "accelerator-host", "accelerator-cuda", "accelerator-xpu", "accelerator-opencl"],
+        &[
+            "accelerator-core",
+            "accelerator-host",
+            "accelerator-cuda",
+            "accelerator-xpu",
+            "accelerator-opencl",
+            "accelerator-vulkan",
+        ],
     ),
     ("crates/level-zero-sys", &[]),
     ("backends", &["accelerator-core", "level-zero-sys"]),

@@ -7,9 +7,9 @@
 //! Memory can be mapped at several addresses, so bytes are identified by the memory behind their addresses.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{lock, wait_while};
 
 use crate::memory::HostPtr;
 
@@ -73,10 +73,9 @@ pub(crate) struct Access {
 impl Access {
     /// Runs work as soon as no conflicting work is running. Waits only for running work, so it cannot deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
-        let running = lock(&self.running);
         let conflicting =
             |running: &mut Vec<Bytes>| running.iter().any(|other| touched.iter().any(|wanted| conflict(wanted, other)));
-        let mut running = self.changed.wait_while(running, conflicting).unwrap_or_else(PoisonError::into_inner);
+        let mut running = wait_while(&self.changed, lock(&self.running), conflicting);
         running.extend_from_slice(touched);
         drop(running);
         let _running = Running { access: self, touched }; // also dropped if the work panics

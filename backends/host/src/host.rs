@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use accelerator_core::backend_kit::{byte_count, lock, nanoseconds_between, read_capacity, read_variable};
+use accelerator_core::backend_kit::{Health, byte_count, lock, nanoseconds_between, read_capacity, read_variable};
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
     MemoryInfo, Place, StreamKind, Unavailable,
@@ -12,7 +12,7 @@ use accelerator_core::{
 
 use crate::access::{Access, Backing, Bytes, Touched};
 use crate::memory::{self, HostPtr, Memory};
-use crate::process::{self, Process};
+use crate::process;
 #[cfg(target_os = "linux")]
 use crate::virtual_memory::Pager;
 use crate::worker::{HostEvent, HostStream};
@@ -33,7 +33,7 @@ const MAX_DEVICES: u32 = 128;
 /// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there.
 #[derive(Debug)]
 pub struct Host {
-    process: Process,
+    health: Health,
     ordinal: u32,
     properties: DeviceProperties,
     memory: Memory,
@@ -51,13 +51,13 @@ impl Host {
         properties.driver = format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH);
         properties.alignment = memory::page_size();
         properties.capability = DeviceCapability::with(["float64"]);
-        let (process, memory, streams) = (Process::current(), Memory::new(capacity), Mutex::default());
+        let (health, memory, streams) = (process::health(), Memory::new(capacity), Mutex::default());
         Self {
-            process,
+            health,
             ordinal,
             properties,
             #[cfg(target_os = "linux")]
-            pager: Pager::new(process, Arc::clone(&memory.accounting)),
+            pager: Pager::new(Arc::clone(&memory.accounting)),
             memory,
             streams,
             access: Arc::default(),
@@ -75,7 +75,7 @@ impl Host {
         touched: &[Touched],
         work: impl FnOnce() + Send + 'static,
     ) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         let access = Arc::clone(&self.access);
         let bytes = self.behind(touched);
         stream.submit(move || access.run(&bytes, work));
@@ -135,12 +135,12 @@ unsafe impl Backend for Host {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        self.process.check()?;
+        self.health.check()?;
         Ok(self.memory.accounting.memory_info())
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<HostStream> {
-        self.process.check()?;
+        self.health.check()?;
         let mut streams = self.streams();
         let stream = HostStream::start(format!("host:{} stream {}", self.ordinal, streams.len()))?;
         streams.push(stream.clone());
@@ -148,17 +148,17 @@ unsafe impl Backend for Host {
     }
 
     fn synchronize(&self, stream: &HostStream) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         stream.synchronize()
     }
 
     fn is_idle(&self, stream: &HostStream) -> DriverResult<bool> {
-        self.process.check()?;
+        self.health.check()?;
         Ok(stream.is_idle())
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<HostEvent> {
-        self.process.check()?;
+        self.health.check()?;
         flags.refuse_interprocess("event")?;
         Ok(HostEvent::default())
     }
@@ -168,41 +168,41 @@ unsafe impl Backend for Host {
     }
 
     fn record(&self, event: &HostEvent, stream: &HostStream) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         event.record(stream);
         Ok(())
     }
 
     fn wait(&self, stream: &HostStream, event: &HostEvent) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         event.wait_on(stream);
         Ok(())
     }
 
     fn is_complete(&self, event: &HostEvent) -> DriverResult<bool> {
-        self.process.check()?;
+        self.health.check()?;
         Ok(event.is_complete())
     }
 
     fn wait_host(&self, event: &HostEvent) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         event.wait();
         Ok(())
     }
 
     fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
-        self.process.check()?;
+        self.health.check()?;
         let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
         Ok(nanoseconds_between(start, end))
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
-        self.process.check()?;
+        self.health.check()?;
         self.memory.map(len)
     }
 
     unsafe fn dealloc(&self, ptr: HostPtr, _len: NonZeroU64) {
-        if self.process.check().is_err() {
+        if self.health.is_forked() {
             return; // the pages belong to the parent
         }
         let pages = Arc::new(self.memory.take_back(ptr));
@@ -245,7 +245,7 @@ unsafe impl Backend for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if self.process.check().is_err() {
+        if self.health.is_forked() {
             // After a fork, the addresses may belong to something else. No lock is taken, not even a channel's: a
             // thread that no longer exists may have held it.
             self.memory.forget();

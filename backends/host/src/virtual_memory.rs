@@ -10,12 +10,12 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 
-use accelerator_core::backend_kit::{Accounting, byte_count, lock};
+use accelerator_core::backend_kit::{Accounting, Health, byte_count, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr, full};
-use crate::process::{self, Process};
+use crate::process;
 use crate::ranges::Ranges;
 
 /// The size of a huge page, which the system can use for such ranges. Linux allows 65,530 mappings, which with pages of
@@ -28,7 +28,7 @@ const NAME: &CStr = c"accelerator";
 /// Maps the memory of one device.
 #[derive(Debug)]
 pub(crate) struct Pager {
-    process: Process,
+    health: Health,
     accounting: Arc<Accounting>,
     /// Opened at the first allocation: most devices need none, and a process may be limited to few open files.
     file: OnceLock<File>,
@@ -62,10 +62,10 @@ struct Reservation {
 
 impl Pager {
     /// Returns `None` if the system has no in-memory files.
-    pub(crate) fn new(process: Process, accounting: Arc<Accounting>) -> Option<Self> {
+    pub(crate) fn new(accounting: Arc<Accounting>) -> Option<Self> {
         static OFFERED: LazyLock<bool> = LazyLock::new(|| open().is_ok());
         let pager = Self {
-            process,
+            health: process::health(),
             accounting,
             file: OnceLock::new(),
             taken: Mutex::default(),
@@ -157,7 +157,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
-        self.process.check()?;
+        self.health.check()?;
         whole_pages(len)?;
         let len = byte_count(len);
         // SAFETY: New pages wherever the system has room. Nothing is replaced.
@@ -167,21 +167,21 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
-        if self.process.check().is_err() {
+        if self.health.is_forked() {
             return; // the addresses may belong to something else
         }
         drop(self.reservations().remove(&at));
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        self.process.check()?;
+        self.health.check()?;
         whole_pages(len)?;
         let start = self.accounting.alloc(len.get(), FULL, || self.take(len.get()))?;
         Ok(Pages::new(start, len))
     }
 
     unsafe fn destroy(&self, pages: Pages) {
-        if self.process.check().is_err() {
+        if self.health.is_forked() {
             return; // the file belongs to the parent
         }
         let (start, len) = (pages.handle, pages.len.get());
@@ -195,7 +195,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn map(&self, at: HostPtr, pages: &Pages) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         let (len, start) = (byte_count(pages.len), pages.handle as libc::off_t);
         let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -216,7 +216,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
-        self.process.check()?;
+        self.health.check()?;
         // SAFETY: The caller promises a whole mapping that no work uses. The addresses stay reserved.
         unsafe { map_nothing(at.as_ptr(), byte_count(len), libc::MAP_FIXED) }?;
         self.mappings().remove(&at.as_ptr().addr());
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn bytes_are_told_by_their_place_in_the_file_wherever_they_are_mapped() {
-        let pager = Pager::new(Process::current(), Arc::new(Accounting::new(64 * MIB))).unwrap();
+        let pager = Pager::new(Arc::new(Accounting::new(64 * MIB))).unwrap();
         let page = GRANULARITY.get() as usize;
         let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
         let start = pager.reserve(space).unwrap();

@@ -1,8 +1,10 @@
 //! Work on as many threads as there are hardware threads.
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
+
+use accelerator_core::backend_kit::lock;
 
 use crate::failure::Failure;
 
@@ -12,7 +14,7 @@ pub(crate) fn on_threads<T: Send>(
     run: impl Fn(T) -> Result<(), Failure> + Sync,
 ) -> Result<(), Failure> {
     let work = Mutex::new(work);
-    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&work).next();
     let worker = || {
         while let Some(item) = next() {
             run(item)?;

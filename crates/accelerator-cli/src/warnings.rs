@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::printable;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -49,7 +50,7 @@ impl Visit for Message<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             let text = printable(&format!("{value:?}")); // it may contain a name from a driver
-            let mut shown = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shown = lock(&self.0.0);
             if shown.insert(text.clone()) {
                 console::warn(&text);
             }

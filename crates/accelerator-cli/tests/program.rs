@@ -46,7 +46,7 @@ use accelerator_core::{Accelerator, AllocatorConfig};
 fn wrong_usage_ends_with_2() {
     run(&[]).fails(2, "Usage: accel");
     run(&["fly"]).fails(2, "unrecognized subcommand 'fly'");
-    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: cuda, xpu, opencl, host, sim");
+    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: cuda, xpu, opencl, vulkan, host, sim");
     run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, such as 16GiB");
     run(&["replay", "--placements"]).fails(2, "--plain");
     run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`: expected one of max_split_size_mb");

@@ -72,6 +72,9 @@ mod unix {
             }
             write(&["\n"]);
         }
+        if let Some(broken) = progress::broken() {
+            write(&["the backend breaks its contract: look at `", broken, "` first\n"]);
+        }
         // What happened before happens now: the instruction that failed is repeated, and so is an abort.
         let before = BEFORE.get().zip(place).and_then(|(before, place)| before[place]);
         replaced(signal, Some(&before.unwrap_or_else(blank)));

@@ -17,12 +17,14 @@ pub(crate) enum Failure {
     Failed(String),
     /// The case could not look at what it is about, for this reason. It then shows as ignored.
     NotAsked(String),
+    /// The device makes no progress, so other cases would wait in vain, too.
+    Stuck(String),
 }
 
 impl Failure {
     pub(crate) fn text(&self) -> &str {
         match self {
-            Self::Failed(text) | Self::NotAsked(text) => text,
+            Self::Failed(text) | Self::NotAsked(text) | Self::Stuck(text) => text,
         }
     }
 }

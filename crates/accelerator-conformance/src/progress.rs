@@ -91,6 +91,24 @@ pub(crate) fn in_use() -> impl Iterator<Item = &'static Slot> {
     TABLE.iter().filter(|slot| slot.taken.load(Ordering::Acquire))
 }
 
+/// The first case of group M that failed in this process, or null.
+static BROKEN: AtomicPtr<&'static str> = AtomicPtr::new(ptr::null_mut());
+
+/// Notes that a case of group M failed. Only the first counts.
+pub(crate) fn set_broken(name: &str) {
+    let _ = BROKEN.compare_exchange(ptr::null_mut(), pointer(for_ever(name)), Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// Returns the first case of group M that failed. It may be called in a signal handler.
+pub(crate) fn broken() -> Option<&'static str> {
+    text_of(BROKEN.load(Ordering::Acquire))
+}
+
+fn for_ever(text: &str) -> &'static &'static str {
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    Box::leak(Box::new(text))
+}
+
 /// The slot of a thread, given back when the thread ends.
 struct Seat(Option<&'static Slot>);
 
@@ -168,8 +186,7 @@ pub(crate) fn call_that_panicked() -> Option<Call> {
 /// Runs a case on a thread of its own, and returns its result, or why it is stuck. A stuck thread is left behind.
 pub(crate) fn watch<R: Send + 'static>(name: &str, case: impl FnOnce() -> R + Send + 'static) -> Result<R, String> {
     let (done, result) = mpsc::channel();
-    let name_for_ever: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    let leaked: &'static &'static str = Box::leak(Box::new(name_for_ever));
+    let leaked = for_ever(name);
     let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
         if let Some(slot) = seat() {
             slot.case.store(pointer(leaked), Ordering::Release);

@@ -6,8 +6,9 @@ mod virtual_memory;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB, MIB,
     MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
@@ -137,7 +138,7 @@ impl Sim {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory)
     }
 }
 
@@ -322,6 +323,6 @@ unsafe impl Backend for Sim {
 
 impl SimEvent {
     fn ticket(&self) -> MutexGuard<'_, Option<Ticket>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

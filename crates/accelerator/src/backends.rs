@@ -187,5 +187,6 @@ backends! { $
     #[cfg(feature = "cuda-without-version")] cuda: accelerator_cuda::Cuda;
     #[cfg(feature = "xpu")] xpu: accelerator_xpu::Xpu;
     #[cfg(feature = "opencl")] opencl: accelerator_opencl::OpenCl;
+    #[cfg(feature = "vulkan")] vulkan: accelerator_vulkan::Vulkan;
     #[cfg(feature = "host")] host: accelerator_host::Host;
 }

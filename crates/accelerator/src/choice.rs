@@ -22,9 +22,9 @@ static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// ```
 ///
 /// [`set_accelerator`] chooses it. If that was not called, it is the backend that the environment variable
-/// `ACCELERATOR_BACKEND` names. Without the variable, it is the first of `cuda`, `xpu`, `opencl` and `host` that is in
-/// this build and finds a device. This choice then lasts for the rest of the process. As long as no backend finds a
-/// device, it is the first one in this build.
+/// `ACCELERATOR_BACKEND` names. Without the variable, it is the first of `cuda`, `xpu`, `opencl`, `vulkan` and `host`
+/// that is in this build and finds a device. This choice then lasts for the rest of the process. As long as no backend
+/// finds a device, it is the first one in this build.
 ///
 /// Returns `None` if this build has no backend, or if `ACCELERATOR_BACKEND` names one that it does not have. Functions
 /// that return a `Result` then fail with [`Error::NoAccelerator`] or [`Error::UnknownBackend`].

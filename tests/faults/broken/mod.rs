@@ -12,10 +12,11 @@ mod work;
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
     StreamKind, Unavailable, VirtualMemory,
@@ -48,10 +49,6 @@ pub(crate) struct Broken<B: Backend> {
 /// Returns the error as one of another kind.
 fn of_kind(kind: DriverErrorKind, error: DriverError) -> DriverError {
     DriverError::new(kind, error.call, error.code, error.name)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for something that never happens.

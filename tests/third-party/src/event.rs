@@ -1,7 +1,7 @@
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{lock, wait_while};
 
 /// A point in the work of a stream.
 #[derive(Debug, Default)]
@@ -22,8 +22,7 @@ impl Point {
     }
 
     pub(crate) fn wait(&self) {
-        let waited = self.changed.wait_while(lock(&self.reached), |reached| reached.is_none());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(wait_while(&self.changed, lock(&self.reached), |reached| reached.is_none()));
     }
 }
 

@@ -45,7 +45,7 @@ impl Memory {
         let bytes = self.accounting.alloc(len.get(), full, || zeroed(len).ok_or(full))?;
         let accounting = Arc::clone(&self.accounting);
         let buffer = Buffer { bytes: Mutex::new(bytes), len: len.get(), accounting };
-        lock(&self.buffers).add(len, Arc::new(buffer)).map(SamplePtr)
+        lock(&self.buffers).add(len, Arc::new(buffer)).map(SamplePtr).map_err(|_| full)
     }
 
     pub(crate) fn dealloc(&self, ptr: SamplePtr) {

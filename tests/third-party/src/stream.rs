@@ -1,8 +1,8 @@
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{lock, wait_while};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 use crate::event::Point;
@@ -43,8 +43,7 @@ impl Progress {
     pub(crate) fn wait(&self) {
         let jobs = lock(&self.jobs);
         let (submitted, _) = *jobs;
-        let waited = self.changed.wait_while(jobs, |(_, done)| *done < submitted);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(wait_while(&self.changed, jobs, |(_, done)| *done < submitted));
     }
 }
 

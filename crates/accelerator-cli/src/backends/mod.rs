@@ -11,6 +11,8 @@ mod kernel;
 mod offered;
 #[cfg(feature = "opencl")]
 mod opencl;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 #[cfg(feature = "xpu")]
 mod xpu;
 
@@ -71,6 +73,8 @@ impl Backends {
         let backends = backends.with(xpu::offered());
         #[cfg(feature = "opencl")]
         let backends = backends.with(opencl::offered());
+        #[cfg(feature = "vulkan")]
+        let backends = backends.with(vulkan::offered());
         #[cfg(feature = "host")]
         let backends = backends.with(host::offered());
         backends

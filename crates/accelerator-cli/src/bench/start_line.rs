@@ -1,4 +1,6 @@
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use accelerator_core::backend_kit::{lock, wait_while};
 
 /// Lets threads wait for the next lap without using CPU time, and start at the same time.
 ///
@@ -27,8 +29,7 @@ impl StartLine {
     /// more laps.
     pub(super) fn wait(&self, lap: u64) -> Option<u64> {
         let waiting = |state: &mut State| state.lap < lap && state.ops.is_some();
-        let state = self.changed.wait_while(self.state(), waiting);
-        state.unwrap_or_else(PoisonError::into_inner).ops
+        wait_while(&self.changed, self.state(), waiting).ops
     }
 
     pub(super) fn open(&self) -> Open<'_> {
@@ -36,7 +37,7 @@ impl StartLine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

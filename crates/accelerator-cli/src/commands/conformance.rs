@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use accelerator_conformance::{Opened, Opener, PlannedCase, Report, Verdict};
+use accelerator_core::backend_kit::lock;
 use accelerator_core::printable;
 use clap::Args;
 
@@ -60,7 +61,7 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
             other => format!("ignored ({})", printable(&other.to_string())),
         };
         writeln!(io::stdout(), "test {:<width$} ... {verdict}", report.trial)?;
-        done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        lock(&done).push(report);
         Ok(())
     })?;
     let report = Report::of(done.into_inner().unwrap_or_else(PoisonError::into_inner));

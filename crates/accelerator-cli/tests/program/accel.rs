@@ -7,11 +7,14 @@ use std::process::{Command, Output, Stdio};
 pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
 pub(crate) const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
 
-/// Returns a command that runs `accel` without OpenCL and Level Zero drivers and without settings from the environment.
+/// Returns a command that runs `accel` without OpenCL, Vulkan and Level Zero drivers and without settings from the
+/// environment.
 pub(crate) fn accel(arguments: &[&str]) -> Command {
     let mut command = accel_with_drivers(arguments);
     // OpenCL loaders look for drivers there.
     command.env("OCL_ICD_VENDORS", folder("no-opencl-drivers")).env_remove("OCL_ICD_FILENAMES");
+    // With these variables, Vulkan's loader opens only this driver. Old loaders know the second one only.
+    command.env("VK_DRIVER_FILES", "/no/such/driver").env("VK_ICD_FILENAMES", "/no/such/driver");
     // With this variable, Level Zero's loader opens only this driver. An empty name crashes old loaders.
     command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
     command
@@ -29,6 +32,8 @@ pub(crate) fn accel_with_drivers(arguments: &[&str]) -> Command {
         "ACCELERATOR_HOST_DEVICES",
         "ACCELERATOR_HOST_CAPACITY",
         "ACCELERATOR_OPENCL_CAPACITY",
+        "ACCELERATOR_VULKAN_CAPACITY",
+        "ACCELERATOR_VULKAN_QUEUES",
         "ACCELERATOR_REQUIRE",
     ] {
         command.env_remove(name);

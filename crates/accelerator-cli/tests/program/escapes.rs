@@ -196,6 +196,9 @@ fn escapes_in_the_environment_reached_the_terminal() {
         ("ACCELERATOR_HOST_CAPACITY", &["info"]),
         ("ACCELERATOR_HOST_DEVICES", &["info"]),
         ("ACCELERATOR_OPENCL_DEVICES", &["info"]),
+        ("ACCELERATOR_VULKAN_DEVICES", &["info"]),
+        ("ACCELERATOR_VULKAN_LOADER", &["info"]),
+        ("ACCELERATOR_VULKAN_QUEUES", &["info"]),
         ("OCL_ICD_VENDORS", &["info"]),
         ("ZE_ENABLE_ALT_DRIVERS", &["info"]),
     ] {

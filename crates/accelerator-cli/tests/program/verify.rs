@@ -132,7 +132,7 @@ fn a_file_that_cannot_be_written_is_reported_before_the_work() {
 
 #[test]
 fn without_a_device_there_is_a_reason_instead_of_a_report() {
-    for backend in ["cuda", "xpu", "opencl"] {
+    for backend in ["cuda", "xpu", "opencl", "vulkan"] {
         let path = folder("verify").join(format!("{backend}.md"));
         let arguments = ["verify", "--backend", backend, "-o", path.to_str().unwrap()];
         let ended = Ended::of(accel(&arguments).env("CUDA_VISIBLE_DEVICES", "").output().unwrap());

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics, MIB,
     PinnedBuffer, Policy, Result, Statistics, Stream,
@@ -127,7 +128,7 @@ impl Context {
     }
 
     fn made(&self) -> MutexGuard<'_, Vec<Device>> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.devices)
     }
 }
 

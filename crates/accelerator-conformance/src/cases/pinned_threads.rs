@@ -1,9 +1,10 @@
 //! H, threads that share pinned host memory: case 81.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{MIB, PinnedBuffer, Result};
 
 use super::context::{Device, Driver, STUCK};
@@ -30,7 +31,7 @@ struct Live<'held> {
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&self.pinned));
+        lock(self.held).remove(&place(&self.pinned));
     }
 }
 
@@ -100,7 +101,7 @@ fn mixed_operations(device: Device, seed: u64, held: &Held) -> Result<()> {
 
 fn enter(held: &Held, pinned: &PinnedBuffer<Driver>) {
     let (start, size) = (place(pinned), pinned.block_size());
-    let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = lock(held);
     if let Some((other, size)) = held.range(..start + pinned.block_size() as usize).next_back() {
         assert!(other + *size as usize <= start, "{pinned:?} overlaps a live one at {other:#x}");
     }

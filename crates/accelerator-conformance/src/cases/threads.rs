@@ -1,9 +1,10 @@
 //! K, threads and process: cases 93 to 97.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, PoisonError};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Error, MIB, Stream};
 
 use super::context::{Device, Driver, STUCK, address};
@@ -57,7 +58,7 @@ fn mixed_operations(
     shared: Stream<Driver>,
     held: &Held,
 ) -> accelerator_core::Result<()> {
-    let held = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = || lock(held);
     let mut random = Random::new(u64::from(stream.id().get()) + 93);
     let mut live = Vec::new();
     for _ in 0..2_000 {

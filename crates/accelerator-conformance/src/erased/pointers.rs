@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{DevicePtr, DriverError, DriverResult, Place};
 
 use super::handles::invalid;
@@ -75,7 +76,7 @@ impl<P: DevicePtr> Pointers<P> {
     }
 
     fn starts(&self) -> MutexGuard<'_, HashMap<u64, P>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

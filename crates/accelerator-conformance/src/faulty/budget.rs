@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use accelerator_core::MemoryInfo;
+use accelerator_core::backend_kit::lock;
 
 /// The live driver allocations, under a limit.
 #[derive(Debug)]
@@ -83,6 +84,6 @@ impl<P: Copy + Eq + Hash> Budget<P> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<P>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
     Unavailable, VirtualMemory,
@@ -27,7 +28,7 @@ pub struct FaultyEvent<B: Backend> {
 
 impl<B: Backend> FaultyEvent<B> {
     fn last(&self) -> MutexGuard<'_, Arc<Mark<B>>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 
     fn mark(&self) -> Arc<Mark<B>> {

@@ -1,7 +1,8 @@
 //! Injected failures: which calls fail, and how.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 use crate::calls::{Call, failure};
@@ -62,7 +63,7 @@ impl Failures {
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use accelerator_core::backend_kit::lock;
+
 use crate::calls::Call;
 
 /// Blocks the next call of one kind inside the driver until the gate is opened or dropped.
@@ -65,7 +67,7 @@ impl Gates {
     }
 
     fn closed(&self) -> MutexGuard<'_, Vec<(Call, Arc<Barrier>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -79,6 +81,6 @@ impl Barrier {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

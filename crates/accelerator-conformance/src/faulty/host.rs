@@ -4,8 +4,9 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DriverErrorKind, DriverResult};
 
 use super::budget::Budget;
@@ -112,7 +113,7 @@ impl HostMemory {
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Vec<(usize, NonZeroU64)>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 }
 

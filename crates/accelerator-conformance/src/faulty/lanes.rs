@@ -6,8 +6,9 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DevicePtr, DriverError, DriverResult, Place};
 
 use super::host::addresses;
@@ -277,7 +278,7 @@ impl<B: Backend> Lanes<B> {
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Lane<B>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 

@@ -11,8 +11,9 @@ mod virtual_memory;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DeviceProperties, DriverErrorKind, DriverResult};
 
 use self::budget::Budget;
@@ -226,7 +227,7 @@ impl<B: Backend> Faulty<B> {
     }
 
     fn log(&self) -> MutexGuard<'_, Option<Vec<Call>>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DevicePtr, DriverResult, Place};
 
 /// The value that memory in quarantine is filled with.
@@ -76,6 +77,6 @@ impl<B: Backend> Quarantine<B> {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept<B>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -2,8 +2,9 @@
 #![allow(unsafe_code)] // the trait is unsafe to implement
 
 use std::num::NonZeroU64;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, Pages, VirtualMemory};
 
 use super::Faulty;
@@ -27,7 +28,7 @@ impl<B: Backend> Faulty<B> {
     }
 
     pub(super) fn mappings(&self) -> MutexGuard<'_, Mappings<B::Ptr>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mappings)
     }
 
     /// Frees all memory without its own address, and all address space, whoever owns it.

@@ -3,7 +3,8 @@
 use accelerator_core::{Backend, EventFlags};
 
 use super::bytes;
-use super::rig::{Rig, Span, Worker};
+use super::rig::{Rig, Span};
+use super::work::Worker;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 

@@ -4,7 +4,7 @@
 //! They therefore say little about the driver's own streams and events, on which memory safety rests. These cases let
 //! the driver do work that takes long enough to be looked at, and look.
 //!
-//! From the bottom: `bytes` compares; `rig` has the memory, the streams and the long work; each other file has cases
+//! From the bottom: `bytes` compares; `rig` has the memory and the streams, and `work` the long work; each other file has cases
 //! about one part of the contract.
 
 pub(crate) mod bytes;
@@ -17,15 +17,17 @@ mod time;
 mod transfers;
 mod virtual_memory;
 mod waits;
+mod work;
 
 use std::sync::OnceLock;
 
 use accelerator_core::Backend;
 
 use self::rig::Rig;
-pub(crate) use self::rig::Scale;
+pub(crate) use self::work::Scale;
 use crate::erased::AnyBackend;
-use crate::outcome::{Outcome, caught};
+use crate::outcome::{Failure, Outcome, caught};
+use crate::progress;
 use crate::sim::Sim;
 
 /// A case on the backend itself.
@@ -88,6 +90,11 @@ pub(crate) fn run<B: Backend>(any: &AnyBackend, number: u32, scale: &OnceLock<Sc
     };
     let rig = Rig::new(backend, scale);
     let outcome = caught(|| (case.run)(&rig));
-    let finished = rig.finish(outcome.is_ok());
+    if matches!(outcome, Err(Failure::Stuck(_))) {
+        std::mem::forget(rig); // nothing can be waited for
+        return outcome;
+    }
+    // Once a case has failed, the driver's word is not enough that work is done.
+    let finished = rig.finish(outcome.is_err() || progress::broken().is_some());
     outcome.and(finished)
 }

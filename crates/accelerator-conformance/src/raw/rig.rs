@@ -3,21 +3,16 @@
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use accelerator_core::{Backend, DevicePtr, DriverResult, EventFlags, MIB, Place, StreamKind};
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
 
 use super::bytes;
+use super::work::Scale;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 use crate::progress;
-
-/// How long the work of [`Rig::busy`] is to take at least.
-const LONG: Duration = Duration::from_millis(30);
-/// The largest piece of work, and the largest number of pieces.
-const MOST_BYTES: u64 = 64 * MIB;
-const MOST_PIECES: u32 = 4096;
 
 /// Some bytes: memory of the device or of the host.
 #[derive(Clone, Copy, Debug)]
@@ -60,34 +55,10 @@ impl<P: DevicePtr> Span<P> {
     }
 }
 
-/// The size of work that takes long enough: pieces, and how many of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    pub(super) len: u64,
-    pieces: u32,
-    /// How long it took.
-    pub(super) time: Duration,
-}
-
-/// Whether a case could look at what it is about while the work ran.
-pub(super) enum Asked {
-    Yes,
-    /// The work was done before.
-    TooLate,
-    /// The call that asked waited for the work. Contains the message about it.
-    Waited(String),
-}
-
-impl From<bool> for Asked {
-    fn from(yes: bool) -> Self {
-        if yes { Self::Yes } else { Self::TooLate }
-    }
-}
-
 /// A backend, and what a case has taken from it.
 pub(super) struct Rig<'a, B: Backend> {
     pub(super) backend: &'a B,
-    scale: &'a OnceLock<Scale>,
+    pub(super) scale: &'a OnceLock<Scale>,
     step: Mutex<&'static str>,
     made: Mutex<Made<B>>,
 }
@@ -105,12 +76,6 @@ impl<B: Backend> Default for Made<B> {
     }
 }
 
-/// A stream with memory of its own for long work.
-pub(super) struct Worker<B: Backend> {
-    pub(super) stream: Arc<B::Stream>,
-    scratch: Span<B::Ptr>,
-}
-
 impl<'a, B: Backend> Rig<'a, B> {
     pub(super) fn new(backend: &'a B, scale: &'a OnceLock<Scale>) -> Self {
         Self { backend, scale, step: Mutex::new("the device can be used"), made: Mutex::default() }
@@ -119,20 +84,20 @@ impl<'a, B: Backend> Rig<'a, B> {
     /// Says which sentence of the contract is checked from here on. Errors and crashes repeat it.
     pub(super) fn step(&self, sentence: &'static &'static str) {
         progress::step(sentence);
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = sentence;
+        *lock(&self.step) = sentence;
     }
 
     /// Makes a call of the backend.
     pub(super) fn call<T>(&self, call: Call, make: impl FnOnce() -> DriverResult<T>) -> Result<T, Failure> {
         let _inside = progress::inside(call);
         make().map_err(|error| {
-            let step = *self.step.lock().unwrap_or_else(PoisonError::into_inner);
+            let step = *lock(&self.step);
             Failure::Failed(format!("`{}` failed: {error}; the case was checking that {step}", call.name()))
         })
     }
 
-    /// Gives everything back. After a failure, host memory is kept: work may still use it.
-    pub(super) fn finish(self, passed: bool) -> Outcome {
+    /// Gives everything back. If `keep`, host memory is kept, because work may still use it after a failure.
+    pub(super) fn finish(self, keep: bool) -> Outcome {
         let mut settled = Ok(());
         for stream in self.made().streams.clone() {
             settled = settled.and(self.synchronize(&stream));
@@ -143,7 +108,7 @@ impl<'a, B: Backend> Rig<'a, B> {
             // SAFETY: It comes from `alloc`, is given back once, and no work is submitted any more.
             unsafe { self.backend.dealloc(ptr, len) };
         }
-        if !passed || settled.is_err() {
+        if keep || settled.is_err() {
             std::mem::forget(pageable);
             return settled;
         }
@@ -172,7 +137,7 @@ impl<'a, B: Backend> Rig<'a, B> {
     }
 
     fn made(&self) -> MutexGuard<'_, Made<B>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made)
     }
 
     pub(super) fn stream(&self) -> Result<Arc<B::Stream>, Failure> {
@@ -221,28 +186,6 @@ impl<'a, B: Backend> Rig<'a, B> {
 
     pub(super) fn wait_host(&self, event: &B::Event) -> Outcome {
         self.call(Call::WaitHost, || self.backend.wait_host(event))
-    }
-
-    /// Polls until the answer is yes. Returns whether it was no at first.
-    pub(super) fn poll(&self, method: Call, mut ask: impl FnMut() -> Result<bool, Failure>) -> Result<Asked, Failure> {
-        let (start, name) = (Instant::now(), method.name());
-        if ask()? {
-            let time = start.elapsed();
-            return Ok(match time < LONG {
-                true => Asked::TooLate,
-                false => Asked::Waited(format!(
-                    "`{name}` took {time:.0?} and returned when the work was done: it must answer without waiting"
-                )),
-            });
-        }
-        while !ask()? {
-            if start.elapsed() > progress::limit() {
-                let seconds = start.elapsed().as_secs();
-                return Err(format!("`{name}` still said no {seconds} s after the work was submitted").into());
-            }
-            std::thread::yield_now();
-        }
-        Ok(Asked::Yes)
     }
 
     pub(super) fn alloc(&self, len: u64) -> Result<Span<B::Ptr>, Failure> {
@@ -316,76 +259,5 @@ impl<'a, B: Backend> Rig<'a, B> {
         self.copy(copy, span, stream)?;
         self.synchronize(stream)?;
         bytes::all(copy.bytes(), value).map_err(|difference| format!("{sentence}: {difference}").into())
-    }
-
-    /// Returns the number of bytes in the largest piece of work.
-    pub(super) fn most_bytes(&self) -> u64 {
-        let properties = self.backend.properties();
-        (properties.total_memory / 16).min(properties.largest_allocation).clamp(MIB, MOST_BYTES)
-    }
-
-    /// Returns how much work takes long enough, found by trying.
-    pub(super) fn scale(&self) -> Result<Scale, Failure> {
-        if let Some(scale) = self.scale.get() {
-            return Ok(*scale);
-        }
-        let limit = self.most_bytes();
-        let stream = self.stream()?;
-        let worker = Worker { scratch: self.alloc(limit)?, stream };
-        let mut scale = Scale { len: limit.min(4 * MIB), pieces: 32, time: Duration::ZERO };
-        loop {
-            self.work(&worker, scale, 1)?;
-            let start = Instant::now();
-            let event = self.recorded(&worker.stream)?;
-            // Either of the two may be wrong; the longer time counts.
-            self.poll(Call::IsComplete, || self.is_complete(&event))?;
-            self.synchronize(&worker.stream)?;
-            scale.time = start.elapsed();
-            if scale.time >= LONG || (scale.len == limit && scale.pieces == MOST_PIECES) {
-                break;
-            }
-            match scale.len < limit {
-                true => scale.len = (scale.len * 2).min(limit),
-                false => scale.pieces *= 2,
-            }
-        }
-        self.dealloc(worker.scratch);
-        Ok(*self.scale.get_or_init(|| scale))
-    }
-
-    /// Returns a stream that can be kept busy.
-    pub(super) fn worker(&self) -> Result<Worker<B>, Failure> {
-        let scale = self.scale()?;
-        Ok(Worker { stream: self.stream()?, scratch: self.alloc(scale.len)? })
-    }
-
-    /// Submits work that takes tens of milliseconds, times `factor`.
-    pub(super) fn busy(&self, worker: &Worker<B>, factor: u32) -> Outcome {
-        self.work(worker, self.scale()?, factor)
-    }
-
-    fn work(&self, worker: &Worker<B>, scale: Scale, factor: u32) -> Outcome {
-        let scratch = worker.scratch.part(0, scale.len);
-        (0..scale.pieces * factor).try_for_each(|piece| self.fill(scratch, piece as u8, &worker.stream))
-    }
-
-    /// Tries with more and more work, until `ask` says that it could look at what it is about while the work ran.
-    pub(super) fn asked<A: Into<Asked>>(
-        &self,
-        why_not: &str,
-        mut ask: impl FnMut(u32) -> Result<A, Failure>,
-    ) -> Outcome {
-        let mut last = Asked::TooLate;
-        for factor in [1, 4, 16] {
-            last = ask(factor)?.into();
-            if matches!(last, Asked::Yes) {
-                return Ok(());
-            }
-        }
-        if let Asked::Waited(blame) = last {
-            return Err(blame.into());
-        }
-        let time = self.scale()?.time * 16;
-        Err(Failure::NotAsked(format!("could not ask: {why_not}, although it should have taken {time:.0?}")))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::thread;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, EventFlags, MIB, StreamKind};
 
 use super::bytes;
@@ -70,7 +71,7 @@ fn all_methods<B: Backend>(rig: &Rig<B>, number: u8, shared: &B::Stream, latest:
         rig.record(&ended, stream)?;
         // Another thread's event, which that thread may be recording now.
         let other = {
-            let mut latest = latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut latest = lock(latest);
             std::mem::replace(&mut *latest, rig.recorded(&own)?)
         };
         rig.wait(&own, &other)?;

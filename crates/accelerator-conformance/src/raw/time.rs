@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use accelerator_core::{Backend, EventFlags};
 
-use super::rig::{Rig, Worker};
+use super::rig::Rig;
+use super::work::Worker;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 

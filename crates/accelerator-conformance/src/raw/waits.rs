@@ -7,7 +7,8 @@ use accelerator_core::Backend;
 
 use super::bytes;
 use super::completion::Late;
-use super::rig::{Rig, Worker};
+use super::rig::Rig;
+use super::work::Worker;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 

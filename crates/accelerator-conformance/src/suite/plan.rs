@@ -1,8 +1,9 @@
 //! From cases to trials, and from trials to a report.
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use accelerator_core::backend_kit::lock;
 use libtest_mimic::{Completion, Failed, Trial};
 
 use super::report::{CaseReport, Report, Verdict};
@@ -134,8 +135,4 @@ impl Planned {
         let unknown = unsupported.into_keys().chain(expected_failures.into_keys()).collect();
         Self { shared: Arc::new(Shared::new(name, opener, raw, lacks)), cases, unknown }
     }
-}
-
-fn lock(results: &Results) -> MutexGuard<'_, Vec<CaseReport>> {
-    results.lock().unwrap_or_else(PoisonError::into_inner)
 }

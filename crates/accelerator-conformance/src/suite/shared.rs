@@ -16,6 +16,8 @@ use crate::raw::Scale;
 
 /// A longer message says no more.
 const LONGEST_MESSAGE: usize = 2000;
+/// The same for a message about what follows from something else.
+const LONGEST_CONSEQUENCE: usize = 160;
 
 pub(super) struct Shared {
     name: String,
@@ -83,7 +85,7 @@ impl Shared {
         }
         let shared = Arc::clone(self);
         let watched = progress::watch(&trial, move || shared.verdict(&case, &listing));
-        let verdict = watched.unwrap_or_else(|stuck| {
+        let verdict = watched.and_then(|verdict| verdict).unwrap_or_else(|stuck| {
             let _ = self.stuck.set(trial.clone()); // an earlier one stays
             Verdict::Failed(stuck)
         });
@@ -91,38 +93,46 @@ impl Shared {
         report(match verdict {
             Verdict::Failed(why) if is_raw => {
                 let _ = self.broken.set(trial.clone()); // the first one stays
-                Verdict::Failed(shortened(why))
+                progress::set_broken(&trial);
+                Verdict::Failed(shortened(why, LONGEST_MESSAGE))
             }
-            Verdict::Failed(why) => Verdict::Failed(self.explained(shortened(why))),
+            Verdict::Failed(why) => Verdict::Failed(self.explained(why)),
             other => other,
         })
     }
 
-    /// Adds to a failure that the backend itself is to blame, if it is.
+    /// Says that the backend itself is to blame for a failure, if it is.
     fn explained(&self, why: String) -> String {
         match self.broken.get() {
-            Some(case) => format!("{why} (the backend breaks its contract: look at `{case}` first)"),
-            None => why,
+            None => shortened(why, LONGEST_MESSAGE),
+            Some(case) => {
+                let why = shortened(why, LONGEST_CONSEQUENCE);
+                format!("the backend breaks its contract, look at `{case}` first: {why}")
+            }
         }
     }
 
-    fn verdict(&self, case: &Case, listing: &Listing) -> Verdict {
+    /// Runs a case.
+    ///
+    /// # Errors
+    /// The device makes no progress.
+    fn verdict(&self, case: &Case, listing: &Listing) -> Result<Verdict, String> {
         if let Run::Elsewhere(reason) = case.run {
-            return Verdict::Skipped(reason.to_owned());
+            return Ok(Verdict::Skipped(reason.to_owned()));
         }
         let backend = match self.backend.get_or_init(|| self.open()) {
             Ok(backend) => Arc::clone(backend),
-            Err(Absent::Unavailable(reason)) => return Verdict::Unavailable(reason.clone()),
-            Err(Absent::Broken(reason)) => return Verdict::Failed(reason.clone()),
+            Err(Absent::Unavailable(reason)) => return Ok(Verdict::Unavailable(reason.clone())),
+            Err(Absent::Broken(reason)) => return Ok(Verdict::Failed(reason.clone())),
         };
         if let Listing::Unsupported(reason) = listing {
-            return Verdict::Unsupported(reason.clone());
+            return Ok(Verdict::Unsupported(reason.clone()));
         }
         let lacking = case.needs.iter().find_map(|needed| self.lacks(&backend, *needed));
         let run = match (&lacking, case.instead, &case.run) {
             (None, _, Run::Here(run)) => Some(*run),
             (Some(_), Some(instead), _) => Some(instead),
-            (Some(reason), None, _) => return Verdict::Skipped(reason.clone()),
+            (Some(reason), None, _) => return Ok(Verdict::Skipped(reason.clone())),
             (None, ..) => None,
         };
         let outcome = match run {
@@ -135,15 +145,16 @@ impl Shared {
                 outcome.and(left)
             }
         };
-        match (outcome, listing) {
+        Ok(match (outcome, listing) {
             (Err(Failure::NotAsked(reason)), _) => Verdict::Skipped(reason),
+            (Err(Failure::Stuck(why)), _) => return Err(why),
             (Ok(()), Listing::ExpectedFailure(reason)) => Verdict::Failed(format!(
                 "passes, though it is listed as an expected failure ({reason}): remove it from the list"
             )),
             (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
             (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
             (Err(Failure::Failed(why)), _) => Verdict::Failed(why),
-        }
+        })
     }
 
     /// Returns why the backend lacks a capability that a case needs, or `None` if it has it.
@@ -184,9 +195,9 @@ impl Shared {
     }
 }
 
-fn shortened(mut why: String) -> String {
-    if why.len() > LONGEST_MESSAGE {
-        let end = (0..=LONGEST_MESSAGE).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+fn shortened(mut why: String, longest: usize) -> String {
+    if why.len() > longest {
+        let end = (0..=longest).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
         why.truncate(end);
         why.push('…');
     }

@@ -5,7 +5,7 @@
 //!
 //! | a backend that | uses |
 //! |---|---|
-//! | has a lock, which a panic elsewhere must not break | [`lock`], [`get_mut`] |
+//! | has a lock, which a panic elsewhere must not break | [`lock`], [`get_mut`], [`wait_while`] |
 //! | looks for its driver once per process | [`Probed`] |
 //! | lets its users choose and order devices | [`DeviceList`] |
 //! | reads variables of the environment | [`read_capacity`], [`read_variable`] |
@@ -47,4 +47,4 @@ pub use self::segments::SegmentTable;
 pub use self::streams::Streams;
 pub use self::submissions::Submissions;
 pub use self::variable::{read_capacity, read_variable};
-pub use crate::sync::{get_mut, lock};
+pub use crate::sync::{get_mut, lock, wait_while};

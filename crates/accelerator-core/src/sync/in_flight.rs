@@ -1,9 +1,9 @@
 //! Steps in progress that other threads may have to wait for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
-use crate::sync::lock;
+use crate::sync::{lock, wait_while};
 
 /// Tracks steps during which memory is in no arena and no queue: it is on its way to the driver, or from one place to
 /// another. A thread that needs memory waits for these steps, since it would miss that memory otherwise.
@@ -51,8 +51,7 @@ impl InFlight {
         self.waiting.store(true, Ordering::SeqCst);
         let phase = self.phase.fetch_add(1, Ordering::SeqCst) % 2;
         let are_open = |_: &mut ()| self.open[phase].load(Ordering::SeqCst) > 0;
-        let waited = self.ended.wait_while(lock(&self.ending), are_open);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(wait_while(&self.ended, lock(&self.ending), are_open));
         self.waiting.store(false, Ordering::SeqCst);
     }
 }

@@ -11,7 +11,7 @@ pub use self::callbacks::HookId;
 pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Locks a mutex, also a poisoned one. For locks under which no user code runs, so that the data is consistent after a
 /// panic.
@@ -49,6 +49,30 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// ```
 pub fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until the condition is false, and is notified of changes by `changed`; ignores poison like [`lock`].
+///
+/// ```
+/// use std::sync::{Condvar, Mutex};
+///
+/// use accelerator_core::backend_kit::{lock, wait_while};
+///
+/// let (jobs, changed) = (Mutex::new(3), Condvar::new());
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         *lock(&jobs) = 0;
+///         changed.notify_all();
+///     });
+///     assert_eq!(*wait_while(&changed, lock(&jobs), |jobs| *jobs > 0), 0);
+/// });
+/// ```
+pub fn wait_while<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    condition: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    changed.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks a mutex unless it is locked; ignores poison like [`lock`].

@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use tempfile::NamedTempFile;
 
 /// The temporary names in use. A thread that creates a name holds the lock until the name is in the set or removed.
@@ -110,7 +111,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 }
 
 fn names() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&NAMES)
 }
 
 /// Creates something under an unused temporary name.

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use accelerator::memory::DeviceMemory;
 use accelerator::{Accelerator, Backend, Device, DeviceArg, OperatorObserver, observe_operators};
+use accelerator_core::backend_kit::lock;
 
 use super::error::TrackerError;
 use super::recording::Recording;
@@ -267,9 +268,4 @@ impl fmt::Debug for MemoryTracker {
         let state = if self.is_running() { "running" } else { "not running" };
         write!(f, "MemoryTracker {{ {}, {state} }}", self.device())
     }
-}
-
-/// Locks a mutex, even if it is poisoned: no user code runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
 //! The allocator settings of the process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{AllocatorConfig, Result};
 
 use crate::backends::{AnyDevice, BuiltIn};
@@ -75,5 +76,5 @@ pub(crate) fn open(backend: BuiltIn, index: u32) -> Result<AnyDevice> {
 }
 
 fn lock_settings() -> MutexGuard<'static, Option<AllocatorConfig>> {
-    SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SETTINGS)
 }

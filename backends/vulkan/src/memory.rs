@@ -1,0 +1,153 @@
+//! Memory: buffers, each with memory of its own.
+#![allow(unsafe_code)] // calls into the driver
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::HandlePtr;
+use ash::vk;
+use ash::vk::MemoryPropertyFlags as Has;
+
+use crate::answer;
+use crate::device::Device;
+use crate::offer::Offer;
+
+/// An address in the memory of a Vulkan device: a buffer and an offset. Its trace address is its device address, if
+/// buffers have addresses. A buffer that another library made needs the usages `TRANSFER_SRC` or `TRANSFER_DST`.
+pub type VulkanPtr = HandlePtr<vk::Buffer>;
+
+/// Allocates buffers of a device, and counts their memory objects, of which a driver allows only so many.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    device: Arc<Device>,
+    /// The types of memory for segments and for pinned memory.
+    segment: u32,
+    pinned: u32,
+    /// The heap of the segments, and its size.
+    pub(crate) heap: u32,
+    pub(crate) heap_size: u64,
+    /// The alignment of the memory of buffers.
+    pub(crate) alignment: u64,
+    objects: AtomicU32,
+}
+
+/// A buffer with memory. Both are freed when it is dropped, so it must live until all work that uses it is done.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    memory: Arc<Memory>,
+    pub(crate) buffer: vk::Buffer,
+    raw: vk::DeviceMemory,
+}
+
+impl Memory {
+    pub(crate) fn new(device: &Arc<Device>, offer: &Offer) -> DriverResult<Self> {
+        // All buffers with the same usage have the same types of memory and the same alignment.
+        let sample = buffer(device, 1 << 20)?;
+        // SAFETY: The buffer is alive.
+        let needs = unsafe { device.raw.get_buffer_memory_requirements(sample) };
+        // SAFETY: The buffer is not used again.
+        unsafe { device.raw.destroy_buffer(sample, None) };
+        let (segment, pinned) = choose(&offer.memory, needs.memory_type_bits).ok_or_else(|| {
+            answer::error("vkGetPhysicalDeviceMemoryProperties", vk::Result::ERROR_FEATURE_NOT_PRESENT)
+        })?;
+        let heap = offer.memory.memory_types[segment as usize].heap_index;
+        let heap_size = offer.memory.memory_heaps[heap as usize].size;
+        let objects = AtomicU32::new(0);
+        let alignment = needs.alignment;
+        Ok(Self { device: Arc::clone(device), segment, pinned, heap, heap_size, alignment, objects })
+    }
+
+    /// Allocates a buffer in the memory of the device.
+    pub(crate) fn segment(self: &Arc<Self>, len: u64) -> DriverResult<Allocation> {
+        self.allocate(len, self.segment)
+    }
+
+    /// Allocates a buffer in the memory of the host, and returns where the host sees it. Its writes need no flushing.
+    pub(crate) fn pinned(self: &Arc<Self>, len: u64) -> DriverResult<(Allocation, NonNull<u8>)> {
+        let made = self.allocate(len, self.pinned)?;
+        let (all, none) = (vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
+        // SAFETY: The memory is visible to the host, and not mapped yet.
+        let start = unsafe { self.device.raw.map_memory(made.raw, 0, all, none) };
+        let start = NonNull::new(self.device.answer("vkMapMemory", start)?.cast());
+        let failed = || answer::error("vkMapMemory", vk::Result::ERROR_MEMORY_MAP_FAILED);
+        Ok((made, start.ok_or_else(failed)?))
+    }
+
+    fn allocate(self: &Arc<Self>, len: u64, kind: u32) -> DriverResult<Allocation> {
+        self.device.check()?;
+        let limit = self.device.limits.max_memory_allocation_count;
+        let more = |count: u32| count.checked_add(1).filter(|count| *count <= limit);
+        if self.objects.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            // Beyond this number of memory objects, the behaviour of a driver is undefined.
+            return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_TOO_MANY_OBJECTS));
+        }
+        // From here on, dropping it gives back what it has; destroying a null handle does nothing.
+        let mut made =
+            Allocation { memory: Arc::clone(self), buffer: vk::Buffer::null(), raw: vk::DeviceMemory::null() };
+        made.buffer = buffer(&self.device, len)?;
+        made.raw = self.memory_for(made.buffer, kind)?;
+        // SAFETY: Both have just been made, and the memory is large enough.
+        let bound = unsafe { self.device.raw.bind_buffer_memory(made.buffer, made.raw, 0) };
+        self.device.answer("vkBindBufferMemory", bound).map(|()| made)
+    }
+
+    fn memory_for(&self, buffer: vk::Buffer, kind: u32) -> DriverResult<vk::DeviceMemory> {
+        // SAFETY: The buffer is alive.
+        let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
+        let mut addressed = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let mut description = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
+        if self.device.has_addresses() {
+            description = description.push_next(&mut addressed);
+        }
+        // SAFETY: The device has this type of memory, and the limit of objects is not exceeded.
+        let memory = unsafe { self.device.raw.allocate_memory(&description, None) };
+        self.device.answer("vkAllocateMemory", memory)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let Self { memory, buffer, raw } = self;
+        // SAFETY: No work uses the buffer, since its owners wait for that.
+        memory.device.destroy(|device| unsafe { device.destroy_buffer(*buffer, None) });
+        // SAFETY: As above. Freeing the memory unmaps it.
+        memory.device.destroy(|device| unsafe { device.free_memory(*raw, None) });
+        memory.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn buffer(device: &Device, len: u64) -> DriverResult<vk::Buffer> {
+    let mut usage = vk::BufferUsageFlags::TRANSFER_SRC
+        | vk::BufferUsageFlags::TRANSFER_DST
+        | vk::BufferUsageFlags::STORAGE_BUFFER
+        | vk::BufferUsageFlags::UNIFORM_BUFFER
+        | vk::BufferUsageFlags::INDIRECT_BUFFER;
+    if device.has_addresses() {
+        usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
+    }
+    let description = vk::BufferCreateInfo::default().size(len).usage(usage);
+    // SAFETY: The length is not 0, and the device supports these usages.
+    device.answer("vkCreateBuffer", unsafe { device.raw.create_buffer(&description, None) })
+}
+
+/// Chooses a type of memory for segments and one for pinned memory among those in `allowed`, a bit for each.
+fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(u32, u32)> {
+    let plain = Has::DEVICE_LOCAL | Has::HOST_VISIBLE | Has::HOST_COHERENT | Has::HOST_CACHED;
+    let types = (0..).zip(memory.memory_types_as_slice());
+    let types = types.filter(|(number, kind)| allowed & (1_u32 << number) != 0 && plain.contains(kind.property_flags));
+    let size = |kind: &vk::MemoryType| memory.memory_heaps[kind.heap_index as usize].size;
+    // Of types that are equally good, drivers list the faster first.
+    let segment = types.clone().max_by_key(|(number, kind)| {
+        let has = |flag| kind.property_flags.contains(flag);
+        (has(Has::DEVICE_LOCAL), size(kind), !has(Has::HOST_VISIBLE), u32::MAX - number)
+    });
+    // Every device has a type that is coherent, for which writes need no flushing.
+    let coherent = Has::HOST_VISIBLE | Has::HOST_COHERENT;
+    let pinned = types.filter(|(_, kind)| kind.property_flags.contains(coherent)).max_by_key(|(number, kind)| {
+        let has = |flag| kind.property_flags.contains(flag);
+        (has(Has::HOST_CACHED), !has(Has::DEVICE_LOCAL), size(kind), u32::MAX - number)
+    });
+    Some((segment?.0, pinned?.0))
+}

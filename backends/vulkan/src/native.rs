@@ -1,0 +1,117 @@
+//! Devices, queues and memory shared with other libraries, in both directions.
+#![allow(unsafe_code)] // handles of other libraries
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use accelerator_core::DriverResult;
+use ash::vk;
+
+use crate::answer;
+use crate::device::{Device, Queue};
+use crate::memory::VulkanPtr;
+use crate::offer::Offer;
+use crate::queues::Queues;
+use crate::stream::VulkanStream;
+use crate::timeline::Timeline;
+use crate::vulkan::Vulkan;
+
+/// A logical device, to share with another library.
+#[derive(Clone)]
+pub struct NativeDevice {
+    /// The instance.
+    pub instance: ash::Instance,
+    /// The version of Vulkan that the instance was made for, such as [`vk::API_VERSION_1_2`].
+    pub version: u32,
+    /// The physical device.
+    pub physical: vk::PhysicalDevice,
+    /// The logical device.
+    pub device: ash::Device,
+    /// A queue family with `VK_QUEUE_COMPUTE_BIT`.
+    pub family: u32,
+    /// Queues of this family. Streams take them in turn.
+    pub queues: Vec<vk::Queue>,
+    /// Whether the feature `bufferDeviceAddress` is enabled.
+    pub has_buffer_addresses: bool,
+}
+
+impl Vulkan {
+    /// Opens a logical device that another library made, to share its objects. The device hands out at most
+    /// `capacity` bytes; with `None`, as many as it has.
+    ///
+    /// # Errors
+    /// [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for a device without timeline semaphores;
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) without a queue, and for a family that
+    /// has no kernels; errors of the driver.
+    ///
+    /// # Safety
+    /// * The handles are valid, belong together, and stay valid as long as this value, its streams and its events live.
+    /// * The feature `timelineSemaphore` is enabled, and so is `bufferDeviceAddress` if `has_buffer_addresses` says so.
+    /// * Nothing else uses the queues, except through [`VulkanStream::with_queue`].
+    pub unsafe fn from_native(native: NativeDevice, capacity: Option<u64>) -> DriverResult<Self> {
+        let mut offer = Offer::of(&native.instance, native.physical, native.version)?;
+        if let Some(flaw) = offer.flaw() {
+            return Err(flaw);
+        }
+        offer.has_addresses &= native.has_buffer_addresses;
+        let family = offer.families.get(native.family as usize);
+        let family = family.filter(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE));
+        let Some(family) = family.filter(|_| !native.queues.is_empty()) else {
+            let reason = "at least one queue of a family that runs kernels is needed";
+            return Err(answer::refused("vkGetDeviceQueue", reason));
+        };
+        let family = Queues {
+            family: native.family,
+            count: native.queues.len() as u32,
+            timestamp_bits: family.timestamp_valid_bits,
+        };
+        let queues = native.queues.into_iter().map(Queue::new).collect();
+        let device = Device::new(&native.instance, native.device, native.physical, &offer, family, queues, false);
+        Self::new(device, &offer, capacity)
+    }
+
+    /// Returns the handles of the device. They are valid as long as this value lives.
+    pub fn native(&self) -> NativeDevice {
+        NativeDevice {
+            instance: self.device.instance.clone(),
+            version: self.version,
+            physical: self.device.physical,
+            device: self.device.raw.clone(),
+            family: self.device.family.family,
+            queues: self.device.queues.iter().map(|queue| queue.raw()).collect(),
+            has_buffer_addresses: self.device.has_addresses(),
+        }
+    }
+
+    /// Makes a stream on a queue of another library, for
+    /// [`external_stream`](accelerator_core::Accelerator::external_stream).
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    ///
+    /// # Safety
+    /// * The queue is one of this logical device, of the family of [`native`](Self::native), and not one of its queues.
+    /// * It stays valid as long as the stream lives, and nothing else uses it, except through
+    ///   [`VulkanStream::with_queue`].
+    pub unsafe fn adopt(&self, queue: vk::Queue) -> DriverResult<VulkanStream> {
+        self.stream_on(&Queue::new(queue))
+    }
+
+    /// Returns the device address of a place in memory of this device, for shaders that take pointers; `None` if the
+    /// device has none (`bufferDeviceAddress`).
+    pub fn device_address(&self, place: VulkanPtr) -> Option<vk::DeviceAddress> {
+        let (buffer, offset) = place.native();
+        self.device.address(buffer).map(|start| start + offset)
+    }
+
+    /// Returns the buffer and the offset of pinned memory; `None` unless all of it was allocated by this device.
+    pub fn pinned_native(&self, start: NonNull<u8>, len: u64) -> Option<(vk::Buffer, u64)> {
+        self.pinned.find(start, len)
+    }
+
+    pub(crate) fn stream_on(&self, queue: &Arc<Queue>) -> DriverResult<VulkanStream> {
+        let timeline = Timeline::new(&self.device, queue)?;
+        self.streams.add(&timeline);
+        Ok(VulkanStream { timeline })
+    }
+}

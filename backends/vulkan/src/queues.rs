@@ -1,0 +1,141 @@
+//! Which queues of a device the streams use.
+
+use accelerator_core::backend_kit::read_variable;
+use accelerator_core::{DriverResult, Unavailable};
+use ash::vk;
+
+use crate::answer;
+
+const QUEUES: &str = "ACCELERATOR_VULKAN_QUEUES";
+/// The number of queues to use if the environment gives none. Further streams share them.
+const USUAL: u32 = 8;
+
+/// A choice of queues: `compute`, `graphics` or the number of a family, and the largest number of queues after a colon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    family: Family,
+    at_most: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// Without graphics, if there is such a family: such queues run beside those that draw.
+    Compute,
+    Graphics,
+    Number(u32),
+}
+
+/// Queues of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub(crate) family: u32,
+    pub(crate) count: u32,
+    /// The number of bits of a timestamp; 0 if these queues write none.
+    pub(crate) timestamp_bits: u32,
+}
+
+impl Choice {
+    /// Reads the choice from the environment.
+    pub(crate) fn read() -> Result<Self, Unavailable> {
+        let expected = "`compute`, `graphics` or the number of a queue family, and after a colon the largest number of \
+                        queues, such as compute:4";
+        let usual = Self { family: Family::Compute, at_most: USUAL };
+        read_variable(QUEUES, expected, Self::parse).map(|choice| choice.unwrap_or(usual))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (family, at_most) = text.split_once(':').unwrap_or((text, ""));
+        let at_most = if at_most.is_empty() { USUAL } else { at_most.parse().ok().filter(|number| *number > 0)? };
+        let family = match family.to_ascii_lowercase().as_str() {
+            "" | "compute" => Family::Compute,
+            "graphics" => Family::Graphics,
+            number => Family::Number(number.parse().ok()?),
+        };
+        Some(Self { family, at_most })
+    }
+
+    /// Chooses among the families of a device.
+    ///
+    /// # Errors
+    /// No family of the device has queues of this kind that run kernels.
+    pub(crate) fn of(self, families: &[vk::QueueFamilyProperties]) -> DriverResult<Queues> {
+        let usable = (0..).zip(families).filter(|(number, family)| {
+            family.queue_flags.contains(vk::QueueFlags::COMPUTE)
+                && match self.family {
+                    Family::Compute => true,
+                    Family::Graphics => draws(family),
+                    Family::Number(wanted) => *number == wanted,
+                }
+        });
+        let best = usable.max_by_key(|(number, family)| {
+            // The first of those that are equally good: its number is the least.
+            (family.timestamp_valid_bits > 0, !draws(family), family.queue_count, u32::MAX - number)
+        });
+        let none = "no queue family of the device runs kernels and is the one that ACCELERATOR_VULKAN_QUEUES names";
+        let (number, family) = best.ok_or_else(|| answer::refused("vkGetPhysicalDeviceQueueFamilyProperties", none))?;
+        Ok(Queues {
+            family: number,
+            count: family.queue_count.min(self.at_most),
+            timestamp_bits: family.timestamp_valid_bits,
+        })
+    }
+}
+
+fn draws(family: &vk::QueueFamilyProperties) -> bool {
+    family.queue_flags.contains(vk::QueueFlags::GRAPHICS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(text: &str) -> Option<(u32, u32)> {
+        let family = |queue_flags, queue_count| vk::QueueFamilyProperties {
+            queue_flags,
+            queue_count,
+            timestamp_valid_bits: 64,
+            ..Default::default()
+        };
+        let (graphics, compute) = (vk::QueueFlags::GRAPHICS, vk::QueueFlags::COMPUTE);
+        // As NVIDIA's driver lists them.
+        let families = [
+            family(graphics | compute | vk::QueueFlags::TRANSFER, 16),
+            family(vk::QueueFlags::TRANSFER, 2),
+            family(compute | vk::QueueFlags::TRANSFER, 8),
+            family(compute, 4),
+        ];
+        let queues = Choice::parse(text)?.of(&families).ok()?;
+        Some((queues.family, queues.count))
+    }
+
+    #[test]
+    fn a_family_and_a_number_of_queues_are_chosen() {
+        for (text, expected) in [
+            ("compute", Some((2, 8))),
+            ("", Some((2, 8))),
+            (":3", Some((2, 3))),
+            ("Graphics", Some((0, 8))),
+            ("graphics:20", Some((0, 16))),
+            ("3", Some((3, 4))),
+            ("3:1", Some((3, 1))),
+            ("1", None),
+            ("4", None),
+            ("compute:0", None),
+            ("transfer", None),
+        ] {
+            assert_eq!(chosen(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_with_one_family_gives_what_it_has() {
+        let only = vk::QueueFamilyProperties {
+            queue_flags: vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE,
+            queue_count: 1,
+            ..Default::default()
+        };
+        let choice = Choice::parse("compute").unwrap_or_else(|| unreachable!("the default"));
+        assert_eq!(choice.of(&[only]), Ok(Queues { family: 0, count: 1, timestamp_bits: 0 }));
+        assert!(choice.of(&[]).is_err());
+    }
+}
