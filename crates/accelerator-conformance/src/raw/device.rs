@@ -144,7 +144,7 @@ fn submit_to<B: Backend>(
         // SAFETY: The memory has this length and is live until the backend is dropped.
         unsafe { backend.fill(memory, value, len, stream) }?;
         if value < 16 {
-            // SAFETY: As for the fill; the rig keeps the host memory, and it is only read after the backend was dropped.
+            // SAFETY: As for the fill. The rig keeps the host memory, which is read only after the backend was dropped.
             unsafe { backend.copy(Place::Host(to), Place::Device(memory), len, stream) }?;
         }
     }
