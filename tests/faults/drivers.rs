@@ -31,7 +31,7 @@ const CHILD: &str = "ACCELERATOR_TESTS_DRIVER";
 const FAULT: &str = "ACCELERATOR_TESTS_FAULT";
 
 /// The seconds after which the suite calls a driver stuck that has a fault.
-const LIMIT: &str = "3";
+const LIMIT: &str = "5";
 
 impl Driver {
     pub(crate) const ALL: [Self; 3] = [Self::Host, Self::Cuda, Self::Xpu];

@@ -83,7 +83,8 @@ pub(crate) fn own_lints(folder: &str, manifest: &str) -> Vec<Finding> {
     let file = format!("{folder}/Cargo.toml");
     let what = "does not inherit the workspace's lints: add `[lints]` with `workspace = true`".to_owned();
     let takes_them = manifest.contains("\n[lints]\nworkspace = true\n");
-    if takes_them { Vec::new() } else { vec![Finding { file, line: 1, what }] }
+    let is_own_workspace = manifest.lines().any(|line| line == "[workspace]");
+    if takes_them || is_own_workspace { Vec::new() } else { vec![Finding { file, line: 1, what }] }
 }
 
 /// A published package for which docs.rs does not know what to build.

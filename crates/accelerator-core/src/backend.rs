@@ -175,8 +175,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// ([`EventFlags::refuse_interprocess`]); otherwise the driver's error.
     fn event(&self, flags: EventFlags) -> DriverResult<Self::Event>;
 
-    /// Returns the driver's handle of the event as a number, for other libraries and to distinguish events; 0 if it has
-    /// none.
+    /// Returns the driver's handle of the event as a number, for other libraries and to distinguish live events; 0 if
+    /// events have no handles of their own.
     fn event_id(&self, _event: &Self::Event) -> u64 {
         0
     }
@@ -213,7 +213,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// Returns the nanoseconds between two recorded, complete events with timing; negative if `end` came first.
+    /// Returns the nanoseconds between two recorded, complete events with timing, of the same or of two streams;
+    /// negative if `end` came first.
     ///
     /// # Errors
     /// The driver's error. The core has checked timing, record and completion.

@@ -151,12 +151,16 @@ unsafe impl Backend for Sample {
                 let bytes = from.with(|bytes| bytes.to_vec()); // never two buffers at once, which could deadlock
                 to.with(|to| to.copy_from_slice(&bytes));
             }
-            // SAFETY, for all three: The caller promises that host memory stays valid until the stream has done the
-            // copy, and that the two places do not overlap.
-            (End::Device(to), End::Host(from)) => to.with(|to| unsafe { from.read(to) }),
-            (End::Host(to), End::Device(from)) => from.with(|from| unsafe { to.write(from) }),
+            (End::Device(to), End::Host(from)) => to.with(|to| {
+                // SAFETY: The caller promises that the host memory is valid until the stream has done the copy.
+                unsafe { from.read(to) };
+            }),
+            (End::Host(to), End::Device(from)) => from.with(|from| {
+                // SAFETY: As above.
+                unsafe { to.write(from) };
+            }),
             (End::Host(to), End::Host(from)) => {
-                // SAFETY: See above.
+                // SAFETY: As above, for both, which do not overlap.
                 unsafe { from.start.copy_to_nonoverlapping(to.start, len) };
             }
         });

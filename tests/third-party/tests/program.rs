@@ -1,4 +1,5 @@
 //! The program with this backend: each command works on it as on a built-in one, and says what is wrong.
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 use std::process::{Command, Output};
 

@@ -4,8 +4,8 @@
 //! They therefore say little about the driver's own streams and events, on which memory safety rests. These cases let
 //! the driver do work that takes long enough to be looked at, and look.
 //!
-//! From the bottom: `bytes` compares; `rig` has the memory and the streams, and `work` the long work; each other file has cases
-//! about one part of the contract.
+//! From the bottom: `bytes` compares; `rig` has the memory and the streams, and `work` the long work; each other file
+//! has cases about one part of the contract.
 
 pub(crate) mod bytes;
 mod completion;
