@@ -70,3 +70,22 @@ fn name(result: vk::Result) -> &'static str {
     let known = NAMES.iter().find(|(named, _)| *named == result);
     known.map_or("a result without a name here", |(_, name)| name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_a_kind_the_call_and_the_result() {
+        for (result, kind, text) in [
+            (vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, Kind::OutOfMemory, "VK_ERROR_OUT_OF_DEVICE_MEMORY (code -2)"),
+            (vk::Result::ERROR_TOO_MANY_OBJECTS, Kind::OutOfMemory, "VK_ERROR_TOO_MANY_OBJECTS (code -10)"),
+            (vk::Result::ERROR_DEVICE_LOST, Kind::DeviceLost, "VK_ERROR_DEVICE_LOST (code -4)"),
+            (vk::Result::ERROR_FEATURE_NOT_PRESENT, Kind::Unsupported, "VK_ERROR_FEATURE_NOT_PRESENT (code -8)"),
+            (vk::Result::from_raw(-12_345), Kind::Other, "a result without a name here (code -12345)"),
+        ] {
+            let error = error("vkSomething", result);
+            assert_eq!((error.kind, error.to_string()), (kind, format!("vkSomething failed: {text}")));
+        }
+    }
+}

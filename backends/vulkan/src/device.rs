@@ -126,6 +126,10 @@ impl Device {
         self.health.check().is_err()
     }
 
+    pub(crate) fn is_forked(&self) -> bool {
+        self.health.is_forked()
+    }
+
     /// Destroys objects of the device, unless it was opened before a fork.
     pub(crate) fn destroy(&self, destroy: impl FnOnce(&ash::Device)) {
         if !self.health.is_forked() {

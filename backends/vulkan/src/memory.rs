@@ -22,15 +22,19 @@ pub type VulkanPtr = HandlePtr<vk::Buffer>;
 #[derive(Debug)]
 pub(crate) struct Memory {
     device: Arc<Device>,
-    /// The types of memory for segments and for pinned memory.
-    segment: u32,
-    pinned: u32,
-    /// The heap of the segments, and its size.
-    pub(crate) heap: u32,
-    pub(crate) heap_size: u64,
+    pub(crate) segments: Kind,
+    pinned: Kind,
     /// The alignment of the memory of buffers.
     pub(crate) alignment: u64,
     objects: AtomicU32,
+}
+
+/// A type of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    number: u32,
+    pub(crate) heap: usize,
+    pub(crate) heap_size: u64,
 }
 
 /// A buffer with memory. Both are freed when it is dropped, so it must live until all work that uses it is done.
@@ -49,19 +53,17 @@ impl Memory {
         let needs = unsafe { device.raw.get_buffer_memory_requirements(sample) };
         // SAFETY: The buffer is not used again.
         unsafe { device.raw.destroy_buffer(sample, None) };
-        let (segment, pinned) = choose(&offer.memory, needs.memory_type_bits).ok_or_else(|| {
+        let (segments, pinned) = choose(&offer.memory, needs.memory_type_bits).ok_or_else(|| {
             answer::error("vkGetPhysicalDeviceMemoryProperties", vk::Result::ERROR_FEATURE_NOT_PRESENT)
         })?;
-        let heap = offer.memory.memory_types[segment as usize].heap_index;
-        let heap_size = offer.memory.memory_heaps[heap as usize].size;
         let objects = AtomicU32::new(0);
         let alignment = needs.alignment;
-        Ok(Self { device: Arc::clone(device), segment, pinned, heap, heap_size, alignment, objects })
+        Ok(Self { device: Arc::clone(device), segments, pinned, alignment, objects })
     }
 
     /// Allocates a buffer in the memory of the device.
     pub(crate) fn segment(self: &Arc<Self>, len: u64) -> DriverResult<Allocation> {
-        self.allocate(len, self.segment)
+        self.allocate(len, self.segments)
     }
 
     /// Allocates a buffer in the memory of the host, and returns where the host sees it. Its writes need no flushing.
@@ -75,7 +77,7 @@ impl Memory {
         Ok((made, start.ok_or_else(failed)?))
     }
 
-    fn allocate(self: &Arc<Self>, len: u64, kind: u32) -> DriverResult<Allocation> {
+    fn allocate(self: &Arc<Self>, len: u64, kind: Kind) -> DriverResult<Allocation> {
         self.device.check()?;
         let limit = self.device.limits.max_memory_allocation_count;
         let more = |count: u32| count.checked_add(1).filter(|count| *count <= limit);
@@ -93,11 +95,16 @@ impl Memory {
         self.device.answer("vkBindBufferMemory", bound).map(|()| made)
     }
 
-    fn memory_for(&self, buffer: vk::Buffer, kind: u32) -> DriverResult<vk::DeviceMemory> {
+    fn memory_for(&self, buffer: vk::Buffer, kind: Kind) -> DriverResult<vk::DeviceMemory> {
         // SAFETY: The buffer is alive.
         let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
+        if needs.size > kind.heap_size {
+            // Vulkan does not allow to ask for more.
+            return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
+        }
         let mut addressed = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
-        let mut description = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
+        let mut description =
+            vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind.number);
         if self.device.has_addresses() {
             description = description.push_next(&mut addressed);
         }
@@ -133,7 +140,7 @@ fn buffer(device: &Device, len: u64) -> DriverResult<vk::Buffer> {
 }
 
 /// Chooses a type of memory for segments and one for pinned memory among those in `allowed`, a bit for each.
-fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(u32, u32)> {
+fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(Kind, Kind)> {
     let plain = Has::DEVICE_LOCAL | Has::HOST_VISIBLE | Has::HOST_COHERENT | Has::HOST_CACHED;
     let types = (0..).zip(memory.memory_types_as_slice());
     let types = types.filter(|(number, kind)| allowed & (1_u32 << number) != 0 && plain.contains(kind.property_flags));
@@ -149,5 +156,48 @@ fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(
         let has = |flag| kind.property_flags.contains(flag);
         (has(Has::HOST_CACHED), !has(Has::DEVICE_LOCAL), size(kind), u32::MAX - number)
     });
-    Some((segment?.0, pinned?.0))
+    let kind =
+        |(number, kind): (u32, &vk::MemoryType)| Kind { number, heap: kind.heap_index as usize, heap_size: size(kind) };
+    Some((kind(segment?), kind(pinned?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: Has = Has::DEVICE_LOCAL;
+    const SLOW: Has = Has::from_raw(Has::HOST_VISIBLE.as_raw() | Has::HOST_COHERENT.as_raw());
+    const FAST: Has = Has::from_raw(SLOW.as_raw() | Has::HOST_CACHED.as_raw());
+
+    /// Returns the numbers of the types for segments and for pinned memory, among types with these flags and heaps.
+    fn chosen(heaps: &[u64], types: &[(Has, u32)], allowed: u32) -> Option<(u32, u32)> {
+        let mut memory = vk::PhysicalDeviceMemoryProperties {
+            memory_heap_count: heaps.len() as u32,
+            memory_type_count: types.len() as u32,
+            ..Default::default()
+        };
+        for (place, size) in heaps.iter().enumerate() {
+            memory.memory_heaps[place].size = *size;
+        }
+        for (place, (property_flags, heap_index)) in types.iter().enumerate() {
+            memory.memory_types[place] = vk::MemoryType { property_flags: *property_flags, heap_index: *heap_index };
+        }
+        choose(&memory, allowed).map(|(segments, pinned)| (segments.number, pinned.number))
+    }
+
+    #[test]
+    fn segments_are_on_the_device_and_pinned_memory_is_cached() {
+        // As NVIDIA's driver lists them: a window to the device's memory comes last.
+        let types = [(Has::empty(), 1), (LOCAL, 0), (SLOW, 1), (FAST, 1), (LOCAL | SLOW, 2)];
+        let heaps = [80 << 30, 64 << 30, 256 << 20];
+        assert_eq!(chosen(&heaps, &types, u32::MAX), Some((1, 3)));
+        assert_eq!(chosen(&heaps, &types, 0b10111), Some((1, 2)), "without the cached type");
+        // As Mesa's driver for CPUs and MoltenVK list them.
+        assert_eq!(chosen(&[2 << 30], &[(LOCAL | FAST, 0)], u32::MAX), Some((0, 0)));
+        assert_eq!(chosen(&[8 << 30], &[(LOCAL, 0), (LOCAL | FAST, 0)], u32::MAX), Some((0, 1)));
+        // Types for special uses are left alone.
+        let special = [(LOCAL | Has::PROTECTED, 0), (LOCAL | Has::LAZILY_ALLOCATED, 0), (LOCAL | SLOW, 0)];
+        assert_eq!(chosen(&[8 << 30], &special, u32::MAX), Some((2, 2)));
+        assert_eq!(chosen(&[8 << 30], &special, 0b011), None);
+    }
 }

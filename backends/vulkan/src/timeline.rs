@@ -246,6 +246,9 @@ impl Timeline {
 
     /// Waits for all work submitted so far, and gives back what it used.
     pub(crate) fn finish(self: &Arc<Self>) -> DriverResult<()> {
+        if self.device.is_forked() {
+            return self.device.check(); // a thread that the fork did not copy may hold the lock
+        }
         let waited = self.now().wait();
         self.retire(&mut lock(&self.work));
         waited

@@ -19,7 +19,7 @@ impl Vulkan {
         let (instance, physical) = (&self.device.instance, self.device.physical);
         // SAFETY: The device is one of the instance, and supports the structure in the chain.
         unsafe { instance.get_physical_device_memory_properties2(physical, &mut all) };
-        let heap = self.memory.heap as usize;
+        let heap = self.memory.segments.heap;
         budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap])
     }
 }

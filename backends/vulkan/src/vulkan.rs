@@ -69,7 +69,7 @@ impl Vulkan {
 
     pub(crate) fn new(device: Arc<Device>, offer: &Offer, capacity: Option<u64>) -> DriverResult<Self> {
         let memory = Arc::new(Memory::new(&device, offer)?);
-        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(memory.heap_size));
+        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(memory.segments.heap_size));
         properties.driver = offer.driver.clone();
         properties.largest_allocation = offer.largest_allocation;
         properties.alignment = memory.alignment;
