@@ -45,7 +45,7 @@ faults! {
     DroppedEventFreesItsWaiters: "A wait is forgotten when its event is dropped.", 125,
         "an event was dropped after `wait`";
     DroppedEventStopsItsStream: "Dropping a pending event stops the stream that recorded it.", 125,
-        "dropping a pending event stops nothing";
+        "`synchronize` has not returned";
 
     // Events.
     SecondRecordIgnored: "Only the first record of an event counts.", 122, "`record` was called again";
@@ -146,7 +146,7 @@ faults! {
         "`dealloc_host` changed other memory";
 
     // Threads and streams.
-    OtherThreadsRefused: "Calls from threads other than the first fail.", 142, "any thread may call any method";
+    OtherThreadsRefused: "Calls from threads other than the first fail.", 142, "`stream` failed";
     SubmissionsAtOnceLost: "When two threads submit work to a stream at the same time, one piece is lost.", 142,
         "with 8 threads, after `record`";
     StreamsRunOut: "`stream` fails once there are 16 streams.", 141, "`stream` failed";
@@ -178,6 +178,4 @@ faults! {
     DestroyLeaks: "`destroy` does nothing.", 146, "`destroy` gives nothing back";
     MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146,
         "`maps_twice` says yes, but";
-    CopyInParts: "`serializes_conflicts` is true, but other work may run in the middle of a copy.", 114,
-        "`serializes_conflicts` is true, but", on [Host];
 }

@@ -1,6 +1,7 @@
 //! The trials: each fault on each driver, and each driver without a fault.
 
 use std::collections::BTreeSet;
+use std::env;
 
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
@@ -8,20 +9,30 @@ use libtest_mimic::{Completion, Failed, Trial};
 use crate::drivers::Driver;
 use crate::fault::{PLANTED, Planted};
 
-/// How often each fault must be caught. The simulated drivers have another order of work in each run.
-const RUNS: u32 = 3;
+/// How often each fault must be caught; by default once. The simulated drivers have another order of work in each run.
+const RUNS: &str = "ACCELERATOR_FAULTS_RUNS";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![Trial::test("names_are_unique", names_are_unique)];
     for driver in Driver::ALL {
         let name = format!("{}::no_fault", driver.name());
-        trials.push(Trial::ignorable_test(name, move || on(driver, no_fault)));
+        trials.push(long(driver, Trial::ignorable_test(name, move || on(driver, no_fault))));
         for planted in PLANTED.iter().filter(|planted| planted.drivers.contains(&driver)) {
             let name = format!("{}::{}", driver.name(), planted.name());
-            trials.push(Trial::ignorable_test(name, move || on(driver, |driver| caught(planted, driver))));
+            let trial = Trial::ignorable_test(name, move || on(driver, |driver| caught(planted, driver)));
+            trials.push(long(driver, trial));
         }
     }
     trials
+}
+
+/// Marks trials on simulated drivers, which together take too long for a plain `cargo test`. `.ci/run` runs them, in
+/// release.
+fn long(driver: Driver, trial: Trial) -> Trial {
+    match driver {
+        Driver::Host => trial,
+        Driver::Cuda | Driver::Xpu => trial.with_kind("long, runs with --ignored").with_ignored_flag(true),
+    }
 }
 
 fn on(driver: Driver, run: impl FnOnce(Driver) -> Result<(), Failed>) -> Result<Completion, Failed> {
@@ -53,7 +64,8 @@ fn no_fault(driver: Driver) -> Result<(), Failed> {
 
 /// The case of the fault fails in each run, and its message names the method.
 fn caught(planted: &Planted, driver: Driver) -> Result<(), Failed> {
-    for run in 1..=RUNS {
+    let runs: u32 = env::var(RUNS).map_or(Ok(1), |runs| runs.parse())?;
+    for run in 1..=runs {
         let output = driver.child_with(&planted.name(), planted.case, run)?.output()?;
         let text = text(&output);
         let failed = |why: &str| Err(format!("run {run}: {why}: {}\n{text}", output.status).into());

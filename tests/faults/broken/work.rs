@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
-use accelerator_core::{Backend, DevicePtr, DriverResult, KIB, MIB, Place};
+use accelerator_core::{Backend, DevicePtr, DriverResult, MIB, Place};
 
 use super::Broken;
 use super::streams::{Lane, State};
@@ -42,9 +42,6 @@ impl Staged {
 /// The length of the part that a driver does that does only one.
 const PART: u64 = 16 * MIB;
 
-/// The length of the parts that a driver does one by one.
-const SMALL_PART: u64 = 64 * KIB;
-
 /// The length of the longest fill that a driver has a faster way for.
 const SHORT: u64 = MIB;
 
@@ -65,22 +62,6 @@ impl<P: DevicePtr> Work<P> {
     fn len(&self) -> u64 {
         let (Self::Copy { len, .. } | Self::Fill { len, .. }) = self;
         len.get()
-    }
-
-    /// Returns the parts of a copy.
-    fn parts(self) -> Vec<Self> {
-        let Self::Copy { to, from, len } = self else { return vec![self] };
-        let after = |place, offset: u64| match place {
-            Place::Device(at) => Place::Device(DevicePtr::offset(at, offset)),
-            // SAFETY: The copy is longer.
-            Place::Host(at) => Place::Host(unsafe { at.add(offset as usize) }),
-            other => other, // a kind of place that the suite never uses
-        };
-        let part = |offset: u64| {
-            let len = NonZeroU64::new((NonZeroU64::get(len) - offset).min(SMALL_PART))?;
-            Some(Self::Copy { to: after(to, offset), from: after(from, offset), len })
-        };
-        (0..len.get()).step_by(SMALL_PART as usize).filter_map(part).collect()
     }
 
     fn is_short_or_a_copy(&self) -> bool {
@@ -116,11 +97,8 @@ impl<B: Backend> Broken<B> {
                 None => Ok(()),
             };
         }
-        let parts = if has(Fault::CopyInParts) { work.parts() } else { vec![work] };
-        for part in parts {
-            // SAFETY: The caller promises the same, and `altered` stays within the bytes that it may use.
-            unsafe { part.submit(&self.inner, native) }?;
-        }
+        // SAFETY: The caller promises the same, and `altered` stays within the bytes that it may use.
+        unsafe { work.submit(&self.inner, native) }?;
         if waits && work.is_short_or_a_copy() {
             self.inner.synchronize(native)?;
         }
