@@ -106,8 +106,10 @@ impl Timeline {
         record: impl FnOnce(vk::CommandBuffer),
     ) -> DriverResult<Point> {
         self.device.check()?;
+        // What ended submissions kept is dropped after the lock is released: it may call anything.
+        let mut ended = Vec::new();
         let mut work = lock(&self.work);
-        self.retire(&mut work);
+        self.retire(&mut work, &mut ended);
         let commands = self.command_buffer(&mut work)?;
         let value = work.submitted + 1;
         let recorded = self.record(commands, record);
@@ -123,7 +125,6 @@ impl Timeline {
             }
             Err(error) => {
                 work.free.push(commands);
-                drop(work);
                 Err(error)
             }
         }
@@ -198,11 +199,12 @@ impl Timeline {
         Ok(self.device.answer("vkAllocateCommandBuffers", made)?[0])
     }
 
-    /// Takes back what completed submissions used.
-    fn retire(&self, work: &mut Work) {
+    /// Takes back the command buffers of submissions that have ended, and moves the rest of them to `ended`.
+    fn retire(&self, work: &mut Work, ended: &mut Vec<Submission>) {
         let is_over = |submission: &Submission| (self.has_reached(submission.value) == Ok(true)).then_some(Ok(()));
-        while let Some(ended) = work.pending.pop_ended(is_over) {
-            work.free.push(ended.commands);
+        while let Some(submission) = work.pending.pop_ended(is_over) {
+            work.free.push(submission.commands);
+            ended.push(submission);
         }
     }
 
@@ -250,7 +252,8 @@ impl Timeline {
             return self.device.check(); // a thread that the fork did not copy may hold the lock
         }
         let waited = self.now().wait();
-        self.retire(&mut lock(&self.work));
+        let mut ended = Vec::new();
+        self.retire(&mut lock(&self.work), &mut ended);
         waited
     }
 

@@ -112,8 +112,8 @@ impl Vulkan {
 
 // SAFETY: Each `alloc` makes a buffer with memory of its own, and a `VulkanPtr` names the buffer, so no two overlap.
 // Every submission to a queue ends with a barrier, so each stream is in order, and the value of its semaphore, which
-// `is_complete` compares, is reached when all earlier work is done and visible. `dealloc` waits for all work, and keeps
-// memory for ever if it cannot. Nothing panics or calls the core back.
+// `is_complete` compares, is reached when all earlier work is done and visible. `dealloc` and dropping this value wait
+// for all work, however often the driver refuses to wait. Nothing panics or calls the core back.
 unsafe impl Backend for Vulkan {
     const KIND: DeviceKind = DeviceKind::new("vulkan");
     type Ptr = VulkanPtr;
