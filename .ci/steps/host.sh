@@ -37,9 +37,6 @@ properties() {
     cargo test --release --workspace --test pytorch_files --locked -- random::
 }
 
-step faults 'every planted fault is caught three times of three, in release mode'
-step_faults() { ACCELERATOR_FAULTS_RUNS=3 cargo test --release --workspace --test faults --locked; }
-
 step faults 'the suite catches every planted fault three times of three, in release mode'
 step_faults() {
   ACCELERATOR_FAULTS_RUNS=3 cargo test --release --workspace --test faults --locked -- --include-ignored
