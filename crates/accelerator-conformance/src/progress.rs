@@ -91,6 +91,9 @@ pub(crate) fn in_use() -> impl Iterator<Item = &'static Slot> {
     TABLE.iter().filter(|slot| slot.taken.load(Ordering::Acquire))
 }
 
+/// Whether cases run in this process. Other programs over `AnyBackend` need not pay for being watched.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
 /// The first case of group M that failed in this process, or null.
 static BROKEN: AtomicPtr<&'static str> = AtomicPtr::new(ptr::null_mut());
 
@@ -151,6 +154,7 @@ pub(crate) fn inside(call: Call) -> Inside {
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
     if depth == 0
+        && IS_WATCHED.load(Ordering::Relaxed)
         && let Some(slot) = seat()
     {
         slot.since.store(now().as_nanos() as u64, Ordering::Relaxed);
@@ -185,6 +189,7 @@ pub(crate) fn call_that_panicked() -> Option<Call> {
 
 /// Runs a case on a thread of its own, and returns its result, or why it is stuck. A stuck thread is left behind.
 pub(crate) fn watch<R: Send + 'static>(name: &str, case: impl FnOnce() -> R + Send + 'static) -> Result<R, String> {
+    IS_WATCHED.store(true, Ordering::Relaxed);
     let (done, result) = mpsc::channel();
     let leaked = for_ever(name);
     let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
