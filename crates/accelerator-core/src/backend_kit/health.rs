@@ -42,6 +42,7 @@ impl Health {
     ///
     /// # Errors
     /// The error that lost the device; the error of a forked process.
+    #[inline]
     pub fn check(&self) -> DriverResult<()> {
         match self.lost.get() {
             Some(error) => Err(*error),
@@ -69,6 +70,7 @@ impl Health {
     }
 
     /// Whether this process was forked from the one that opened the device. Nothing of the driver may be released then.
+    #[inline]
     pub fn is_forked(&self) -> bool {
         process::id() != self.process
     }
