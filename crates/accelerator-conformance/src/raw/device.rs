@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use accelerator_core::{Backend, DriverErrorKind, DriverResult, EventFlags, Place, StreamKind};
 
 use super::bytes;
-use super::rig::Rig;
+use super::rig::{Rig, length};
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 
@@ -96,7 +96,7 @@ pub(super) fn event_ids_differ<B: Backend>(rig: &Rig<B>) -> Outcome {
 pub(super) fn backend_dropped_under_work<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"when the backend is dropped, its work is done or never runs, and its memory goes back after that");
     let scale = rig.scale()?;
-    let len = NonZeroU64::new(scale.len).unwrap_or(NonZeroU64::MIN);
+    let len = length(scale.len);
     let mut asked = false;
     for streams_first in [true, false] {
         let fail = |call: Call, error| Failure::from(format!("`{}` of a second instance failed: {error}", call.name()));

@@ -1,15 +1,13 @@
 //! Device and host memory: where it is, how much there is, and when it goes back.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
-use accelerator_core::{Backend, DevicePtr, DriverError, DriverErrorKind, MIB, MemoryInfoSource, Place};
+use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, MIB, MemoryInfoSource, Place};
 
 use super::bytes;
-use super::rig::{Rig, Span};
+use super::rig::{Rig, Span, length};
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
-use crate::progress;
 
 pub(super) fn allocations_are_apart_and_aligned<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"`alloc` returns memory with the stated alignment that overlaps no other live allocation");
@@ -69,7 +67,7 @@ pub(super) fn memory_runs_out<B: Backend>(rig: &Rig<B>) -> Outcome {
     let mut len = (total / 8).min(properties.largest_allocation).max(MIB);
     let (mut taken, mut all) = (0, Vec::new());
     let refused = loop {
-        match try_alloc(rig, len)? {
+        match rig.try_alloc(len) {
             Ok(span) => {
                 taken += len;
                 all.push(span);
@@ -105,19 +103,12 @@ fn used<B: Backend>(rig: &Rig<B>, span: Span<B::Ptr>, stream: &B::Stream) -> Out
     rig.holds(span, 1, stream, "`alloc` answered `OutOfMemory`, and then memory did not hold what was written to it")
 }
 
-/// Allocates, and returns the refusal if there is one.
-fn try_alloc<B: Backend>(rig: &Rig<B>, len: u64) -> Result<Result<Span<B::Ptr>, DriverError>, Failure> {
-    let bytes = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-    let _inside = progress::inside(Call::Alloc);
-    Ok(rig.backend.alloc(bytes).map(|ptr| rig.keep(ptr, bytes)))
-}
-
 pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"`alloc` answers `AllocationTooLarge` for more than the driver ever gives at once");
     let properties = rig.backend.properties();
     let (largest, total) = (properties.largest_allocation, properties.total_memory);
     if largest < u64::MAX {
-        match try_alloc(rig, largest)? {
+        match rig.try_alloc(largest) {
             Ok(span) => rig.dealloc(span),
             Err(error) if error.kind == DriverErrorKind::OutOfMemory => {}
             Err(error) => {
@@ -132,7 +123,7 @@ pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
         if len <= largest && len <= total {
             continue;
         }
-        let error = match try_alloc(rig, len)? {
+        let error = match rig.try_alloc(len) {
             Err(error) => error,
             Ok(span) if len > largest => {
                 return Err(format!(
@@ -209,20 +200,25 @@ pub(super) fn dealloc_gives_back<B: Backend>(rig: &Rig<B>) -> Outcome {
     let properties = rig.backend.properties();
     let len = (properties.total_memory / 4).min(properties.largest_allocation).max(MIB);
     let rounds = properties.total_memory / len * 2;
-    for round in 0..rounds.min(256) {
-        match try_alloc(rig, len)? {
-            Ok(span) => rig.dealloc(span),
-            Err(error) if round == 0 => {
-                let why = format!("could not ask: there is no room for {len} bytes: {error}");
-                return Err(Failure::NotAsked(why));
-            }
-            Err(error) => {
-                return Err(format!(
-                    "`dealloc` gives nothing back: after {round} times `alloc` and `dealloc` of {len} bytes, {error}"
-                )
-                .into());
-            }
-        }
+    goes_back(["alloc", "dealloc"], len, rounds.min(256), || rig.try_alloc(len).map(|span| rig.dealloc(span)))
+}
+
+/// Takes `len` bytes and gives them back, as often as `rounds` says: together more than there are. `names` are the two
+/// methods.
+pub(super) fn goes_back(
+    [take, give_back]: [&str; 2],
+    len: u64,
+    rounds: u64,
+    mut take_and_give_back: impl FnMut() -> DriverResult<()>,
+) -> Outcome {
+    for round in 0..rounds {
+        let Err(error) = take_and_give_back() else { continue };
+        return Err(match round {
+            0 => Failure::NotAsked(format!("could not ask: there is no room for {len} bytes: {error}")),
+            _ => Failure::Failed(format!(
+                "`{give_back}` gives nothing back: after {round} times `{take}` and `{give_back}` of {len} bytes, {error}"
+            )),
+        });
     }
     Ok(())
 }
@@ -304,10 +300,7 @@ pub(super) fn host_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
     }
     rig.step(&"`alloc_host` answers `OutOfMemory` when there is no room");
     for len in [1 << 60, u64::MAX - 4095, u64::MAX] {
-        let len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-        let inside = progress::inside(Call::AllocHost);
-        let answer = rig.backend.alloc_host(len);
-        drop(inside);
+        let answer = rig.ask(Call::AllocHost, || rig.backend.alloc_host(length(len)));
         match answer.map_err(|error| error.kind) {
             Err(DriverErrorKind::OutOfMemory | DriverErrorKind::AllocationTooLarge) => {}
             other => {

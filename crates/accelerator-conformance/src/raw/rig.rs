@@ -87,10 +87,15 @@ impl<'a, B: Backend> Rig<'a, B> {
         *lock(&self.step) = sentence;
     }
 
-    /// Makes a call of the backend.
-    pub(super) fn call<T>(&self, call: Call, make: impl FnOnce() -> DriverResult<T>) -> Result<T, Failure> {
+    /// Makes a call of the backend whose refusal is an answer.
+    pub(super) fn ask<T>(&self, call: Call, make: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
         let _inside = progress::inside(call);
-        make().map_err(|error| {
+        make()
+    }
+
+    /// Makes a call of the backend that must succeed.
+    pub(super) fn call<T>(&self, call: Call, make: impl FnOnce() -> DriverResult<T>) -> Result<T, Failure> {
+        self.ask(call, make).map_err(|error| {
             let step = *lock(&self.step);
             Failure::Failed(format!("`{}` failed: {error}; the case was checking that {step}", call.name()))
         })
@@ -189,13 +194,20 @@ impl<'a, B: Backend> Rig<'a, B> {
     }
 
     pub(super) fn alloc(&self, len: u64) -> Result<Span<B::Ptr>, Failure> {
-        let bytes = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-        let ptr = self.call(Call::Alloc, || self.backend.alloc(bytes))?;
-        Ok(self.keep(ptr, bytes))
+        let len = length(len);
+        let ptr = self.call(Call::Alloc, || self.backend.alloc(len))?;
+        Ok(self.keep(ptr, len))
+    }
+
+    /// Like [`alloc`](Self::alloc), but returns the refusal if there is one.
+    pub(super) fn try_alloc(&self, len: u64) -> DriverResult<Span<B::Ptr>> {
+        let len = length(len);
+        let ptr = self.ask(Call::Alloc, || self.backend.alloc(len))?;
+        Ok(self.keep(ptr, len))
     }
 
     /// Takes over what `alloc` returned.
-    pub(super) fn keep(&self, ptr: B::Ptr, len: NonZeroU64) -> Span<B::Ptr> {
+    fn keep(&self, ptr: B::Ptr, len: NonZeroU64) -> Span<B::Ptr> {
         self.made().device.push((ptr, len));
         Span { place: Place::Device(ptr), len: len.get() }
     }
@@ -222,9 +234,9 @@ impl<'a, B: Backend> Rig<'a, B> {
 
     /// Returns memory of `alloc_host`, filled with one value.
     pub(super) fn pinned(&self, len: u64, value: u8) -> Result<Span<B::Ptr>, Failure> {
-        let bytes = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-        let start = self.call(Call::AllocHost, || self.backend.alloc_host(bytes))?;
-        let span = Span { place: Place::Host(start), len: bytes.get() };
+        let len = length(len);
+        let start = self.call(Call::AllocHost, || self.backend.alloc_host(len))?;
+        let span = Span { place: Place::Host(start), len: len.get() };
         self.made().pinned.push(span);
         span.bytes_mut().fill(value);
         Ok(span)
@@ -240,14 +252,14 @@ impl<'a, B: Backend> Rig<'a, B> {
 
     pub(super) fn fill(&self, span: Span<B::Ptr>, value: u8, stream: &B::Stream) -> Outcome {
         let Place::Device(to) = span.place else { unreachable!("device memory") };
-        let len = NonZeroU64::new(span.len).unwrap_or(NonZeroU64::MIN);
+        let len = length(span.len);
         // SAFETY: The rig keeps the memory until all streams are done.
         self.call(Call::Fill, || unsafe { self.backend.fill(to, value, len, stream) })
     }
 
     pub(super) fn copy(&self, dst: Span<B::Ptr>, src: Span<B::Ptr>, stream: &B::Stream) -> Outcome {
         assert_eq!(dst.len, src.len);
-        let len = NonZeroU64::new(dst.len).unwrap_or(NonZeroU64::MIN);
+        let len = length(dst.len);
         // SAFETY: The rig keeps the memory until all streams are done. The cases do not access host memory while work
         // uses it.
         self.call(Call::Copy, || unsafe { self.backend.copy(dst.place, src.place, len, stream) })
@@ -260,4 +272,9 @@ impl<'a, B: Backend> Rig<'a, B> {
         self.synchronize(stream)?;
         bytes::all(copy.bytes(), value).map_err(|difference| format!("{sentence}: {difference}").into())
     }
+}
+
+/// Converts a length for a call, which takes at least one byte.
+pub(super) fn length(len: u64) -> NonZeroU64 {
+    NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN)
 }

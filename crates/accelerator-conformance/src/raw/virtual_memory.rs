@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use accelerator_core::{Backend, DevicePtr, Pages, Place, VirtualMemory};
 
+use super::memory::goes_back;
 use super::rig::{Rig, Span};
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
@@ -106,20 +107,8 @@ fn destroyed_memory_goes_back<B: Backend>(rig: &Rig<B>, memory: &dyn VirtualMemo
     rig.step(&"`destroy` gives memory back to the device");
     let (page, total) = (memory.granularity(), rig.backend.properties().total_memory);
     let len = NonZeroU64::new((total / 4).next_multiple_of(page.get())).unwrap_or(page);
-    for round in 0..10 {
-        match memory.create(len) {
-            // SAFETY: It is mapped nowhere.
-            Ok(pages) => unsafe { memory.destroy(pages) },
-            Err(error) if round == 0 => {
-                return Err(Failure::NotAsked(format!("could not ask: there is no room for {len} bytes: {error}")));
-            }
-            Err(error) => {
-                return Err(format!(
-                    "`destroy` gives nothing back: after {round} times `create` and `destroy` of {len} bytes, {error}"
-                )
-                .into());
-            }
-        }
-    }
-    Ok(())
+    goes_back(["create", "destroy"], len.get(), 10, || {
+        // SAFETY: It is mapped nowhere.
+        memory.create(len).map(|pages| unsafe { memory.destroy(pages) })
+    })
 }
