@@ -13,7 +13,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 pub(crate) use crate::programs::process::Outcome;
 use crate::programs::process::{self, VIOLATES, Variables};
-use crate::programs::simulated::{self, Simulated, controls};
+use crate::programs::simulated::{self, Simulated, controls, text_of};
 pub(crate) use crate::programs::simulated::{check_all_gone, give_back};
 
 pub(crate) type Device = &'static Accelerator<Cuda>;
@@ -114,16 +114,9 @@ fn no_violations() -> Outcome {
     // SAFETY: The simulated driver documents this type.
     let simulated = unsafe { library.get::<unsafe extern "C" fn() -> u64>(b"cuda_sim_violations") }.is_ok();
     match simulated && env::var_os(VIOLATES).is_none() && violations() > 0 {
-        true => Err(format!("the simulated driver recorded violations:\n{}", violation_text()).into()),
+        true => Err(format!("the simulated driver recorded violations:\n{}", text_of(violation_bytes)).into()),
         false => Ok(()),
     }
-}
-
-/// Returns the violations, one per line.
-fn violation_text() -> String {
-    let mut text = vec![0_u8; violation_bytes(std::ptr::null_mut(), 0)];
-    violation_bytes(text.as_mut_ptr().cast(), text.len());
-    String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
 }
 
 impl Simulated for Cuda {

@@ -1,5 +1,8 @@
 //! What the simulated drivers have in common: their controls, and devices that are checked when a trial ends.
 
+use std::ffi::c_char;
+use std::ptr;
+
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Stream};
 use libtest_mimic::Failed;
 
@@ -25,6 +28,13 @@ pub(crate) trait Simulated: Backend {
     fn live() -> [u64; 2];
     /// Returns the number of reserved ranges, pages, and mappings.
     fn live_virtual() -> [u64; 3];
+}
+
+/// Returns the text that a control function writes: into at most so many bytes, of which it returns how many it needs.
+pub(crate) fn text_of(write: fn(*mut c_char, usize) -> usize) -> String {
+    let mut text = vec![0_u8; write(ptr::null_mut(), 0)];
+    write(text.as_mut_ptr().cast(), text.len());
+    String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
 }
 
 /// Resolves functions of a library by name, with the types that it documents.

@@ -10,7 +10,7 @@ use accelerator_xpu::sys::{ze_command_list_handle_t, ze_result_t};
 use libloading::Library;
 
 use crate::programs::process::beside;
-use crate::programs::simulated::{Simulated, controls};
+use crate::programs::simulated::{Simulated, controls, text_of};
 
 pub(crate) const REFUSED: ze_result_t = ze_result_t::ZE_RESULT_ERROR_INVALID_ARGUMENT;
 pub(crate) const OUT_OF_MEMORY: ze_result_t = ze_result_t::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -81,9 +81,7 @@ pub(crate) fn release(list: ze_command_list_handle_t) {
 
 /// Returns the violations, one per line.
 pub(crate) fn violation_text() -> String {
-    let mut text = vec![0_u8; violation_bytes(std::ptr::null_mut(), 0)];
-    violation_bytes(text.as_mut_ptr().cast(), text.len());
-    String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
+    text_of(violation_bytes)
 }
 
 /// Returns the number of live objects of each kind. Zeros are left out.
