@@ -19,13 +19,22 @@ mod native;
 mod rig;
 #[path = "vulkan/spy.rs"]
 mod spy;
+#[path = "vulkan/virtual_memory.rs"]
+mod virtual_memory;
 
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials =
-        [absent::trials(), bytes::trials(), kernels::trials(), limits::trials(), native::trials(), failures::trials()];
+    let trials = [
+        absent::trials(),
+        bytes::trials(),
+        kernels::trials(),
+        limits::trials(),
+        native::trials(),
+        failures::trials(),
+        virtual_memory::trials(),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

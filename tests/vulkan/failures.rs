@@ -7,9 +7,10 @@ use std::ptr::NonNull;
 
 use accelerator_core::{
     Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, MIB, Place, StreamKind,
+    VirtualMemory,
 };
-use accelerator_vulkan::Vulkan;
 use accelerator_vulkan::ash::vk;
+use accelerator_vulkan::{Vulkan, VulkanPtr, VulkanStream};
 use libtest_mimic::Trial;
 
 use crate::rig::{Outcome, bytes, trial};
@@ -61,6 +62,24 @@ fn use_all(spied: &Spied, code: &[u8], host: &mut [u8]) -> DriverResult<()> {
     unsafe { backend.dealloc(memory, bytes(LEN)) };
     // SAFETY: As above, and its work is done.
     unsafe { backend.dealloc_host(pinned, bytes(LEN)) };
+    backend.virtual_memory().map_or(Ok(()), |memory| use_mapped(&backend, memory, &stream))
+}
+
+fn use_mapped(backend: &Vulkan, memory: &dyn VirtualMemory<VulkanPtr>, stream: &VulkanStream) -> DriverResult<()> {
+    let page = memory.granularity();
+    let at = memory.reserve(page)?;
+    let pages = memory.create(page)?;
+    // SAFETY: Nothing is mapped in the reservation, which is as long.
+    unsafe { memory.map(at, &pages) }?;
+    // SAFETY: The memory is mapped, and has that many bytes.
+    unsafe { backend.fill(at, 3, page, stream) }?;
+    backend.synchronize(stream)?;
+    // SAFETY: It is one whole mapping, and its work is done.
+    unsafe { memory.unmap(at, page) }?;
+    // SAFETY: It is mapped nowhere.
+    unsafe { memory.destroy(pages) };
+    // SAFETY: Nothing is mapped there.
+    unsafe { memory.release(at, page) };
     Ok(())
 }
 

@@ -47,14 +47,18 @@ fn valid() -> Result<Completion, Failed> {
     }
 }
 
-fn saxpy(device: &'static Accelerator<Vulkan>) -> Result<Kernel, Failed> {
+pub(crate) fn saxpy(device: &'static Accelerator<Vulkan>) -> Result<Kernel, Failed> {
     let code: io::Result<Vec<u8>> = fs::read(example("saxpy.spv"));
     // SAFETY: The file is valid, which a trial checks. The shader has two buffers, and two values of 4 bytes.
     Ok(unsafe { device.backend().kernel(&code?, c"main", 2, 8) }?)
 }
 
 fn computes() -> Outcome {
-    let device = device()?;
+    computes_on(device()?)
+}
+
+/// Checks a kernel on buffers of this device.
+pub(crate) fn computes_on(device: &'static Accelerator<Vulkan>) -> Outcome {
     let kernel = saxpy(device)?;
     for stream in [device.default_stream(), device.stream(0)?] {
         for (elements, groups) in [(1_u32, 1), (64, 1), (1_000, 16), (100_000, 3)] {

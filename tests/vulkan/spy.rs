@@ -41,13 +41,29 @@ impl Spied {
     /// Makes a logical device of the first physical device.
     pub(crate) fn new() -> Result<Self, Failed> {
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
-        let native = Vulkan::with_capacity(0, None)?.native();
+        let ours = Vulkan::with_capacity(0, None)?;
+        let native = ours.native();
+        // Sparse buffers, if the device has them, need addresses.
+        let is_sparse = native.has_sparse_buffers;
+        // SAFETY: The handles are valid as long as the backend lives.
+        let offered = unsafe { native.instance.get_physical_device_features(native.physical) };
+        let features = vk::PhysicalDeviceFeatures {
+            sparse_binding: is_sparse.into(),
+            sparse_residency_buffer: is_sparse.into(),
+            sparse_residency_aliased: if is_sparse { offered.sparse_residency_aliased } else { 0 },
+            ..Default::default()
+        };
         let priorities = [1.0];
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(native.family).queue_priorities(&priorities)];
         let mut timeline = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
-        let description = vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut timeline);
-        // SAFETY: The device has this queue and this feature, since the backend used them.
+        let mut addresses = vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(is_sparse);
+        let description = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_features(&features)
+            .push_next(&mut addresses)
+            .push_next(&mut timeline);
+        // SAFETY: The device has this queue and these features, since the backend used them.
         let real = unsafe { native.instance.create_device(native.physical, &description, None) }?;
         let of_driver = |name: &CStr| -> *const c_void {
             // SAFETY: The instance and the device are alive.
@@ -58,7 +74,7 @@ impl Spied {
         let device = unsafe { ash::Device::load_with(|name| spied(name, of_driver(name)), real.handle()) };
         // SAFETY: The device was made with this queue.
         let queue = unsafe { real.get_device_queue(native.family, 0) };
-        let native = NativeDevice { device, queues: vec![queue], has_buffer_addresses: false, ..native };
+        let native = NativeDevice { device, queues: vec![queue], has_buffer_addresses: is_sparse, ..native };
         *spy() = Some(Spy { real: Some(real.clone()), ..Spy::default() });
         Ok(Self { real, native, _only: only })
     }
@@ -237,6 +253,7 @@ macro_rules! spied {
 spied! {
     call {
     vkQueueSubmit(queue: vk::Queue, count: u32, batches: *const c_void, fence: u64);
+    vkQueueBindSparse(queue: vk::Queue, count: u32, batches: *const c_void, fence: u64);
     vkWaitSemaphores(device: vk::Device, wait: *const c_void, timeout: u64);
     vkGetSemaphoreCounterValue(device: vk::Device, semaphore: u64, value: *mut u64);
     vkBindBufferMemory(device: vk::Device, buffer: u64, memory: u64, offset: u64);

@@ -3,6 +3,8 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use accelerator_core::DriverResult;
 use accelerator_core::backend_kit::{Health, Pool, Pooled, lock};
@@ -11,7 +13,7 @@ use ash::{khr, vk};
 use crate::answer;
 use crate::library::FORKED;
 use crate::offer::Offer;
-use crate::queues::Queues;
+use crate::queues::{Queues, for_binding};
 
 /// A logical device. It is destroyed with the last object that uses it.
 pub(crate) struct Device {
@@ -20,7 +22,7 @@ pub(crate) struct Device {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) family: Queues,
     pub(crate) limits: vk::PhysicalDeviceLimits,
-    pub(crate) queues: Vec<Arc<Queue>>,
+    pub(crate) queues: DeviceQueues,
     calls: Calls,
     /// Timeline semaphores that no stream uses. They are destroyed with the device only: Mesa 22
     /// still touches a semaphore after the work that waited for it is done.
@@ -44,6 +46,13 @@ pub(crate) struct Semaphore {
     pub(crate) value: u64,
 }
 
+/// The queues of a device that this crate uses.
+pub(crate) struct DeviceQueues {
+    pub(crate) streams: Vec<Arc<Queue>>,
+    /// The queue that binds memory to sparse buffers, if the device has both.
+    pub(crate) binding: Option<Arc<Queue>>,
+}
+
 /// A queue of a device. Only one thread at a time may use it.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -59,9 +68,14 @@ impl Device {
         offer: &Offer,
         family: Queues,
     ) -> DriverResult<Arc<Self>> {
-        let priorities = vec![1.0; family.count as usize];
-        let queues =
-            vk::DeviceQueueCreateInfo::default().queue_family_index(family.family).queue_priorities(&priorities);
+        let binding = for_binding(&offer.families, &family).filter(|_| offer.has_sparse_buffers);
+        let binds_beside = binding == Some((family.family, family.count));
+        let priorities = vec![1.0; family.count as usize + usize::from(binds_beside)];
+        let of = |family| vk::DeviceQueueCreateInfo::default().queue_family_index(family);
+        let mut queues = vec![of(family.family).queue_priorities(&priorities)];
+        if let Some((other, _)) = binding.filter(|(other, _)| *other != family.family) {
+            queues.push(of(other).queue_priorities(&[1.0]));
+        }
         let mut extensions = Vec::new();
         // A device that has this extension must be made with it.
         if offer.has_extension(khr::portability_subset::NAME) {
@@ -75,10 +89,14 @@ impl Device {
         }
         let mut timeline = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         let mut addresses = vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
-        let queues = [queues];
+        let features = vk::PhysicalDeviceFeatures::default()
+            .sparse_binding(offer.has_sparse_buffers)
+            .sparse_residency_buffer(offer.has_sparse_buffers)
+            .sparse_residency_aliased(offer.has_aliases);
         let mut description = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
+            .enabled_features(&features)
             .push_next(&mut timeline);
         if offer.has_addresses {
             description = description.push_next(&mut addresses);
@@ -87,10 +105,14 @@ impl Device {
         // the description points to is alive.
         let raw = unsafe { instance.create_device(physical, &description, None) };
         let raw = answer::of("vkCreateDevice", raw)?;
-        // SAFETY: The device was made with this many queues of this family.
-        let queue = |number| Queue::new(unsafe { raw.get_device_queue(family.family, number) });
-        let queues = (0..family.count).map(queue).collect();
-        Ok(Self::new(instance, raw, physical, offer, family, queues, true))
+        // SAFETY: The device was made with these queues.
+        let queue = |family, number| Queue::new(unsafe { raw.get_device_queue(family, number) });
+        let streams: Vec<_> = (0..family.count).map(|number| queue(family.family, number)).collect();
+        let binding = binding.map(|(other, number)| match streams.get(number as usize) {
+            Some(shared) if other == family.family => Arc::clone(shared),
+            _ => queue(other, number),
+        });
+        Ok(Self::new(instance, raw, physical, offer, family, DeviceQueues { streams, binding }, true))
     }
 
     /// Wraps a logical device, with timeline semaphores and, if the offer says so, buffer device addresses. It is
@@ -101,7 +123,7 @@ impl Device {
         physical: vk::PhysicalDevice,
         offer: &Offer,
         family: Queues,
-        queues: Vec<Arc<Queue>>,
+        queues: DeviceQueues,
         is_ours: bool,
     ) -> Arc<Self> {
         let calls = Calls::of(instance, &raw, offer);
@@ -151,8 +173,24 @@ impl Device {
         self.answer("vkCreateSemaphore", made).map(|raw| Semaphore { raw, value: 0 })
     }
 
-    /// Waits until the counter of a timeline semaphore has this value.
+    /// Waits until the counter of a timeline semaphore has this value, however often the driver refuses to wait. Returns
+    /// how it refused first.
     pub(crate) fn wait_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> DriverResult<()> {
+        let waited = self.ask_to_wait(semaphore, value);
+        if waited.is_err() {
+            // Work that may still run must not touch memory that the caller is about to use.
+            while !self.has_reached(semaphore, value) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        waited
+    }
+
+    fn has_reached(&self, semaphore: vk::Semaphore, value: u64) -> bool {
+        self.is_over() || self.semaphore_value(semaphore).is_ok_and(|now| now >= value)
+    }
+
+    fn ask_to_wait(&self, semaphore: vk::Semaphore, value: u64) -> DriverResult<()> {
         let (semaphores, values) = ([semaphore], [value]);
         let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: The function is the device's, and both lists have one entry.
@@ -184,7 +222,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for queue in &self.queues {
+        for queue in &self.queues.streams {
             self.destroy(|raw| {
                 // SAFETY: Only this thread uses the queue.
                 let _ = queue.with(|queue| unsafe { raw.queue_wait_idle(queue) });

@@ -19,6 +19,7 @@ mod table;
 mod timeline;
 mod timestamps;
 mod usage;
+mod virtual_memory;
 mod vulkan;
 
 pub use ash;

@@ -1,4 +1,4 @@
-//! Memory: buffers, each with memory of its own.
+//! Memory, and buffers that have memory of their own.
 #![allow(unsafe_code)] // calls into the driver
 
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ pub type VulkanPtr = HandlePtr<vk::Buffer>;
 /// Allocates buffers of a device, and counts their memory objects, of which a driver allows only so many.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    device: Arc<Device>,
+    pub(crate) device: Arc<Device>,
     pub(crate) segments: Kind,
     pinned: Kind,
     /// The alignment of the memory of buffers.
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
 }
 
 /// A type of memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     number: u32,
     pub(crate) heap: usize,
@@ -47,12 +47,7 @@ pub(crate) struct Allocation {
 
 impl Memory {
     pub(crate) fn new(device: &Arc<Device>, offer: &Offer) -> DriverResult<Self> {
-        // All buffers with the same usage have the same types of memory and the same alignment.
-        let sample = buffer(device, 1 << 20)?;
-        // SAFETY: The buffer is alive.
-        let needs = unsafe { device.raw.get_buffer_memory_requirements(sample) };
-        // SAFETY: The buffer is not used again.
-        unsafe { device.raw.destroy_buffer(sample, None) };
+        let needs = requirements(device, vk::BufferCreateFlags::empty())?;
         let (segments, pinned) = choose(&offer.memory, needs.memory_type_bits).ok_or_else(|| {
             answer::error("vkGetPhysicalDeviceMemoryProperties", vk::Result::ERROR_FEATURE_NOT_PRESENT)
         })?;
@@ -79,38 +74,48 @@ impl Memory {
 
     fn allocate(self: &Arc<Self>, len: u64, kind: Kind) -> DriverResult<Allocation> {
         self.device.check()?;
+        let buffer = buffer(&self.device, len, vk::BufferCreateFlags::empty())?;
+        // From here on, dropping it gives back what it has.
+        let mut made = Allocation { memory: Arc::clone(self), buffer, raw: vk::DeviceMemory::null() };
+        // SAFETY: The buffer is alive.
+        let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
+        made.raw = self.object(needs.size, kind)?;
+        // SAFETY: Both have just been made, and the memory is large enough.
+        let bound = unsafe { self.device.raw.bind_buffer_memory(made.buffer, made.raw, 0) };
+        self.device.answer("vkBindBufferMemory", bound).map(|()| made)
+    }
+
+    /// Allocates memory without an address.
+    pub(crate) fn object(&self, len: u64, kind: Kind) -> DriverResult<vk::DeviceMemory> {
+        if len > kind.heap_size {
+            // Vulkan does not allow to ask for more.
+            return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
+        }
         let limit = self.device.limits.max_memory_allocation_count;
         let more = |count: u32| count.checked_add(1).filter(|count| *count <= limit);
         if self.objects.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             // Beyond this number of memory objects, the behaviour of a driver is undefined.
             return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
-        // From here on, dropping it gives back what it has; destroying a null handle does nothing.
-        let mut made =
-            Allocation { memory: Arc::clone(self), buffer: vk::Buffer::null(), raw: vk::DeviceMemory::null() };
-        made.buffer = buffer(&self.device, len)?;
-        made.raw = self.memory_for(made.buffer, kind)?;
-        // SAFETY: Both have just been made, and the memory is large enough.
-        let bound = unsafe { self.device.raw.bind_buffer_memory(made.buffer, made.raw, 0) };
-        self.device.answer("vkBindBufferMemory", bound).map(|()| made)
-    }
-
-    fn memory_for(&self, buffer: vk::Buffer, kind: Kind) -> DriverResult<vk::DeviceMemory> {
-        // SAFETY: The buffer is alive.
-        let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
-        if needs.size > kind.heap_size {
-            // Vulkan does not allow to ask for more.
-            return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
-        }
         let mut addressed = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
-        let mut description =
-            vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind.number);
+        let mut description = vk::MemoryAllocateInfo::default().allocation_size(len).memory_type_index(kind.number);
         if self.device.has_addresses() {
             description = description.push_next(&mut addressed);
         }
         // SAFETY: The device has this type of memory, and the limit of objects is not exceeded.
         let memory = unsafe { self.device.raw.allocate_memory(&description, None) };
-        self.device.answer("vkAllocateMemory", memory)
+        self.device.answer("vkAllocateMemory", memory).inspect_err(|_| self.uncount_object())
+    }
+
+    /// Frees memory, which no work uses.
+    pub(crate) fn free(&self, object: vk::DeviceMemory) {
+        // SAFETY: The memory comes from this device, and its only owner gives it up. Freeing it unmaps it.
+        self.device.destroy(|device| unsafe { device.free_memory(object, None) });
+        self.uncount_object();
+    }
+
+    fn uncount_object(&self) {
+        self.objects.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,13 +124,24 @@ impl Drop for Allocation {
         let Self { memory, buffer, raw } = self;
         // SAFETY: No work uses the buffer, since its owners wait for that.
         memory.device.destroy(|device| unsafe { device.destroy_buffer(*buffer, None) });
-        // SAFETY: As above. Freeing the memory unmaps it.
-        memory.device.destroy(|device| unsafe { device.free_memory(*raw, None) });
-        memory.objects.fetch_sub(1, Ordering::Relaxed);
+        if *raw != vk::DeviceMemory::null() {
+            memory.free(*raw);
+        }
     }
 }
 
-fn buffer(device: &Device, len: u64) -> DriverResult<vk::Buffer> {
+/// Returns what memory a buffer needs. All buffers with the same usage and flags have the same types of memory and the
+/// same alignment.
+pub(crate) fn requirements(device: &Device, flags: vk::BufferCreateFlags) -> DriverResult<vk::MemoryRequirements> {
+    let sample = buffer(device, 1 << 20, flags)?;
+    // SAFETY: The buffer is alive.
+    let needs = unsafe { device.raw.get_buffer_memory_requirements(sample) };
+    // SAFETY: The buffer is not used again.
+    unsafe { device.raw.destroy_buffer(sample, None) };
+    Ok(needs)
+}
+
+pub(crate) fn buffer(device: &Device, len: u64, flags: vk::BufferCreateFlags) -> DriverResult<vk::Buffer> {
     let mut usage = vk::BufferUsageFlags::TRANSFER_SRC
         | vk::BufferUsageFlags::TRANSFER_DST
         | vk::BufferUsageFlags::STORAGE_BUFFER
@@ -134,13 +150,13 @@ fn buffer(device: &Device, len: u64) -> DriverResult<vk::Buffer> {
     if device.has_addresses() {
         usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
     }
-    let description = vk::BufferCreateInfo::default().size(len).usage(usage);
-    // SAFETY: The length is not 0, and the device supports these usages.
+    let description = vk::BufferCreateInfo::default().flags(flags).size(len).usage(usage);
+    // SAFETY: The length is not 0, and the device supports these usages and flags.
     device.answer("vkCreateBuffer", unsafe { device.raw.create_buffer(&description, None) })
 }
 
 /// Chooses a type of memory for segments and one for pinned memory among those in `allowed`, a bit for each.
-fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(Kind, Kind)> {
+pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(Kind, Kind)> {
     let plain = Has::DEVICE_LOCAL | Has::HOST_VISIBLE | Has::HOST_COHERENT | Has::HOST_CACHED;
     let types = (0..).zip(memory.memory_types_as_slice());
     let types = types.filter(|(number, kind)| allowed & (1_u32 << number) != 0 && plain.contains(kind.property_flags));

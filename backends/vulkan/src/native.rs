@@ -8,7 +8,7 @@ use accelerator_core::DriverResult;
 use ash::vk;
 
 use crate::answer;
-use crate::device::{Device, Queue};
+use crate::device::{Device, DeviceQueues, Queue};
 use crate::memory::VulkanPtr;
 use crate::offer::Offer;
 use crate::queues::Queues;
@@ -33,6 +33,9 @@ pub struct NativeDevice {
     pub queues: Vec<vk::Queue>,
     /// Whether the feature `bufferDeviceAddress` is enabled.
     pub has_buffer_addresses: bool,
+    /// Whether the features `sparseBinding` and `sparseResidencyBuffer` are enabled, and `sparseResidencyAliased` if the
+    /// device has it. Then the first queue binds memory if its family has `VK_QUEUE_SPARSE_BINDING_BIT`.
+    pub has_sparse_buffers: bool,
 }
 
 impl Vulkan {
@@ -46,7 +49,8 @@ impl Vulkan {
     ///
     /// # Safety
     /// * The handles are valid, belong together, and stay valid as long as this value, its streams and its events live.
-    /// * The feature `timelineSemaphore` is enabled, and so is `bufferDeviceAddress` if `has_buffer_addresses` says so.
+    /// * The feature `timelineSemaphore` is enabled, and so are those that `has_buffer_addresses` and
+    ///   `has_sparse_buffers` promise.
     /// * Nothing else uses the queues, except through [`VulkanStream::with_queue`].
     pub unsafe fn from_native(native: NativeDevice, capacity: Option<u64>) -> DriverResult<Self> {
         let mut offer = Offer::of(&native.instance, native.physical, native.version)?;
@@ -54,19 +58,24 @@ impl Vulkan {
             return Err(flaw);
         }
         offer.has_addresses &= native.has_buffer_addresses;
+        offer.has_sparse_buffers &= native.has_sparse_buffers;
         let family = offer.families.get(native.family as usize);
         let family = family.filter(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE));
         let Some(family) = family.filter(|_| !native.queues.is_empty()) else {
             let reason = "at least one queue of a family that runs kernels is needed";
             return Err(answer::refused("vkGetDeviceQueue", reason));
         };
+        let can_bind = family.queue_flags.contains(vk::QueueFlags::SPARSE_BINDING);
         let family = Queues {
             family: native.family,
             count: native.queues.len() as u32,
             timestamp_bits: family.timestamp_valid_bits,
         };
-        let queues = native.queues.into_iter().map(Queue::new).collect();
-        let device = Device::new(&native.instance, native.device, native.physical, &offer, family, queues, false);
+        let streams: Vec<_> = native.queues.into_iter().map(Queue::new).collect();
+        let binds = offer.has_sparse_buffers && can_bind;
+        let binding = streams.first().filter(|_| binds).map(Arc::clone);
+        let (raw, queues) = (native.device, DeviceQueues { streams, binding });
+        let device = Device::new(&native.instance, raw, native.physical, &offer, family, queues, false);
         Self::new(device, &offer, capacity)
     }
 
@@ -78,8 +87,9 @@ impl Vulkan {
             physical: self.device.physical,
             device: self.device.raw.clone(),
             family: self.device.family.family,
-            queues: self.device.queues.iter().map(|queue| queue.raw()).collect(),
+            queues: self.device.queues.streams.iter().map(|queue| queue.raw()).collect(),
             has_buffer_addresses: self.device.has_addresses(),
+            has_sparse_buffers: self.device.queues.binding.is_some(),
         }
     }
 

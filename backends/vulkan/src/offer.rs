@@ -22,7 +22,12 @@ pub(crate) struct Offer {
     has_timeline_semaphores: bool,
     /// Whether buffers have device addresses.
     pub(crate) has_addresses: bool,
+    /// Whether memory can be bound to parts of sparse buffers.
+    pub(crate) has_sparse_buffers: bool,
+    /// Whether the same memory can be bound to sparse buffers at several places.
+    pub(crate) has_aliases: bool,
     pub(crate) largest_allocation: u64,
+    pub(crate) largest_buffer: u64,
     pub(crate) uuid: Uuid,
     pub(crate) pci_address: Option<PciAddress>,
     shader_types: Vec<&'static str>,
@@ -49,7 +54,10 @@ impl Offer {
             extensions: answer::of("vkEnumerateDeviceExtensionProperties", extensions)?,
             has_timeline_semaphores: false,
             has_addresses: false,
+            has_sparse_buffers: false,
+            has_aliases: false,
             largest_allocation: u64::MAX,
+            largest_buffer: u64::MAX,
             uuid: Uuid([0; 16]),
             pci_address: None,
             shader_types: Vec::new(),
@@ -81,10 +89,10 @@ impl Offer {
         // SAFETY: The device is one of the instance, and supports each structure in the chain.
         unsafe { instance.get_physical_device_properties2(physical, &mut all) };
         self.uuid = Uuid(ids.device_uuid);
-        self.largest_allocation = limits.max_memory_allocation_size;
         if buffers.max_buffer_size > 0 {
-            self.largest_allocation = self.largest_allocation.min(buffers.max_buffer_size);
+            self.largest_buffer = buffers.max_buffer_size;
         }
+        self.largest_allocation = limits.max_memory_allocation_size.min(self.largest_buffer);
         if self.has_extension(ext::pci_bus_info::NAME) {
             let (domain, bus, device, function) = (pci.pci_domain, pci.pci_bus, pci.pci_device, pci.pci_function);
             self.pci_address = Some(PciAddress { domain, bus, device, function });
@@ -113,11 +121,19 @@ impl Offer {
         }
         // SAFETY: The device is one of the instance, and supports each structure in the chain.
         unsafe { instance.get_physical_device_features2(physical, &mut all) };
-        let has_float64 = all.features.shader_float64;
+        let vk::PhysicalDeviceFeatures {
+            shader_float64: has_float64,
+            sparse_binding,
+            sparse_residency_buffer,
+            sparse_residency_aliased,
+            ..
+        } = all.features;
         let types = [(small.shader_float16, "float16"), (has_float64, "float64")];
         self.shader_types = types.into_iter().filter(|(has, _)| *has != 0).map(|(_, name)| name).collect();
         self.has_timeline_semaphores = timeline.timeline_semaphore != 0;
         self.has_addresses = addresses.buffer_device_address != 0;
+        self.has_sparse_buffers = sparse_binding != 0 && sparse_residency_buffer != 0;
+        self.has_aliases = self.has_sparse_buffers && sparse_residency_aliased != 0;
     }
 
     /// Why this crate cannot use the device, or `None` if it can.

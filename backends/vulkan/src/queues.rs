@@ -81,6 +81,21 @@ impl Choice {
     }
 }
 
+/// Chooses the family and the number in it of a queue that binds memory, if the device has one. A queue works in order,
+/// so it is one that no stream uses, if there is one.
+pub(crate) fn for_binding(families: &[vk::QueueFamilyProperties], streams: &Queues) -> Option<(u32, u32)> {
+    let binds = (0..).zip(families).filter(|(_, family)| family.queue_flags.contains(vk::QueueFlags::SPARSE_BINDING));
+    let queues = binds.map(|(number, family)| {
+        let is_theirs = number == streams.family;
+        let first = if is_theirs { streams.count } else { 0 };
+        let is_unused = first < family.queue_count;
+        (is_unused, is_theirs, number, if is_unused { first } else { 0 })
+    });
+    queues
+        .max_by_key(|(is_unused, is_theirs, ..)| (*is_unused, *is_theirs))
+        .map(|(.., family, number)| (family, number))
+}
+
 fn draws(family: &vk::QueueFamilyProperties) -> bool {
     family.queue_flags.contains(vk::QueueFlags::GRAPHICS)
 }
@@ -124,6 +139,24 @@ mod tests {
             ("transfer", None),
         ] {
             assert_eq!(chosen(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_is_bound_on_a_queue_that_no_stream_uses_if_there_is_one() {
+        let family =
+            |queue_flags, queue_count| vk::QueueFamilyProperties { queue_flags, queue_count, ..Default::default() };
+        let (plain, binds) = (vk::QueueFlags::COMPUTE, vk::QueueFlags::COMPUTE | vk::QueueFlags::SPARSE_BINDING);
+        let streams = |family, count| Queues { family, count, timestamp_bits: 0 };
+        for (families, streams, expected) in [
+            (vec![family(binds, 2), family(binds, 16)], streams(1, 8), Some((1, 8))),
+            (vec![family(binds, 2), family(binds, 8)], streams(1, 8), Some((0, 0))),
+            (vec![family(plain, 2), family(binds, 8)], streams(1, 8), Some((1, 0))),
+            (vec![family(plain, 8), family(vk::QueueFlags::SPARSE_BINDING, 1)], streams(0, 8), Some((1, 0))),
+            (vec![family(binds, 1)], streams(0, 1), Some((0, 0))),
+            (vec![family(plain, 1)], streams(0, 1), None),
+        ] {
+            assert_eq!(for_binding(&families, &streams), expected, "{streams:?}");
         }
     }
 

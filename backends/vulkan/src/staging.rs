@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use accelerator_core::backend_kit::{Pool, Pooled};
-use accelerator_core::{DriverResult, KIB, MIB};
+use accelerator_core::{DriverErrorKind, DriverResult, KIB, MIB};
 use ash::vk;
 
 use crate::memory::{Allocation, Memory};
@@ -54,8 +54,16 @@ impl Staging {
         self.small.in_use() as u64 * SMALL + self.large.in_use() as u64 * LARGE > MANY
     }
 
+    /// Allocates memory of the driver. If there is too little, it tries once more without the unused blocks.
+    pub(crate) fn retried<T>(&self, allocate: impl Fn() -> DriverResult<T>) -> DriverResult<T> {
+        allocate().or_else(|error| match error.kind {
+            DriverErrorKind::OutOfMemory if self.trim() => allocate(),
+            _ => Err(error),
+        })
+    }
+
     /// Frees the unused blocks. Returns whether there were any.
-    pub(crate) fn trim(&self) -> bool {
+    fn trim(&self) -> bool {
         let unused = [self.small.drain(), self.large.drain()];
         unused.iter().any(|blocks| !blocks.is_empty())
     }

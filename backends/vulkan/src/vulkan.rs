@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_core::backend_kit::{Accounting, SegmentTable, Streams, lock};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Unavailable, VirtualMemory,
 };
 use ash::{ext, vk};
 
@@ -24,6 +24,7 @@ use crate::stream::VulkanStream;
 use crate::table::Table;
 use crate::timeline::Timeline;
 use crate::timestamps::Timestamps;
+use crate::virtual_memory::Pager;
 use crate::{answer, devices};
 
 /// A Vulkan device: buffers as memory, timeline semaphores as streams and events.
@@ -36,13 +37,14 @@ pub struct Vulkan {
     /// The version of Vulkan that the instance was made for.
     pub(crate) version: u32,
     properties: DeviceProperties,
-    pub(crate) accounting: Accounting,
+    pub(crate) accounting: Arc<Accounting>,
     /// Whether the driver tells how much memory is free.
     pub(crate) has_budget: bool,
     pub(crate) memory: Arc<Memory>,
     segments: Mutex<SegmentTable<Allocation>>,
     pub(crate) pinned: PinnedMemory,
-    pub(crate) staging: Staging,
+    pub(crate) staging: Arc<Staging>,
+    pager: Option<Pager>,
     pub(crate) table: Table,
     timestamps: Arc<Timestamps>,
     /// The number of the queue of the next stream.
@@ -76,14 +78,17 @@ impl Vulkan {
         properties.capability = offer.capability();
         properties.uuid = Some(offer.uuid);
         properties.pci_address = offer.pci_address;
+        let accounting = Arc::new(Accounting::new(properties.total_memory));
+        let staging = Arc::new(Staging::new(&memory));
         Ok(Self {
             version: offer.version(),
-            accounting: Accounting::new(properties.total_memory),
+            pager: Pager::new(&memory, offer, &accounting, &staging)?,
+            accounting,
             properties,
             has_budget: offer.has_extension(ext::memory_budget::NAME),
             segments: Mutex::default(),
             pinned: PinnedMemory::default(),
-            staging: Staging::new(&memory),
+            staging,
             table: Table::new(&memory)?,
             timestamps: Timestamps::new(&device),
             next_queue: AtomicUsize::new(0),
@@ -98,15 +103,6 @@ impl Vulkan {
         for timeline in self.streams.alive() {
             let _ = timeline.finish(); // fails only if no work runs any more
         }
-    }
-
-    /// Allocates memory of the driver. If there is too little, it tries once more without the memory that is kept for
-    /// copies.
-    fn retried<T>(&self, allocate: impl Fn() -> DriverResult<T>) -> DriverResult<T> {
-        allocate().or_else(|error| match error.kind {
-            DriverErrorKind::OutOfMemory if self.staging.trim() => allocate(),
-            _ => Err(error),
-        })
     }
 }
 
@@ -142,7 +138,8 @@ unsafe impl Backend for Vulkan {
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<VulkanStream> {
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
-        self.stream_on(&self.device.queues[number % self.device.queues.len()])
+        let queues = &self.device.queues.streams;
+        self.stream_on(&queues[number % queues.len()])
     }
 
     fn synchronize(&self, stream: &VulkanStream) -> DriverResult<()> {
@@ -196,7 +193,7 @@ unsafe impl Backend for Vulkan {
         }
         let full = answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
         self.accounting.alloc(len.get(), full, || {
-            let made = self.retried(|| self.memory.segment(len.get()))?;
+            let made = self.staging.retried(|| self.memory.segment(len.get()))?;
             let (buffer, address) = (made.buffer, self.device.address(made.buffer));
             let mut segments = lock(&self.segments);
             let base = match address {
@@ -240,11 +237,15 @@ unsafe impl Backend for Vulkan {
         if len.get() > self.properties.largest_allocation {
             return Err(answer::too_large("vkAllocateMemory"));
         }
-        self.retried(|| self.pinned.alloc(&self.memory, len))
+        self.staging.retried(|| self.pinned.alloc(&self.memory, len))
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
         self.pinned.dealloc(ptr);
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<VulkanPtr>> {
+        self.pager.as_ref().map(|pager| pager as _)
     }
 }
 

@@ -122,6 +122,7 @@ fn oversize_blocks(context: &Context) -> Outcome {
 }
 
 fn rounding(context: &Context) -> Outcome {
+    let device = context.device_with(256 * MIB, "")?;
     let number = "roundup_power2_divisions:4";
     let table = "roundup_power2_divisions:[1:4,4:8,>:1]";
     for (settings, bytes, block) in [
@@ -143,7 +144,7 @@ fn rounding(context: &Context) -> Outcome {
         (table, 4 * MIB + 1, 4 * MIB + 512 * KIB),
         (table, 8 * MIB + 1, 8 * MIB + 512),
     ] {
-        let device = context.device_with(256 * MIB, settings)?;
+        device.allocator().set_config(context.config(settings)?);
         let allocation = device.alloc(bytes)?;
         assert_eq!(allocation.size(), block, "{bytes} bytes under `{settings}`");
         assert_eq!(device.statistics().requested_bytes.all.current, bytes as i64);

@@ -26,6 +26,25 @@ pub(crate) struct Context {
     pub(crate) requesting: InFlight,
 }
 
+/// Reserves a range of `len` bytes. If there is too little address space, the range is half as long, and so on, but not
+/// shorter than `least` bytes. Returns its start and length.
+fn reserve_up_to(
+    driver: &dyn AddressSpace,
+    mut len: NonZeroU64,
+    least: u64,
+    page: NonZeroU64,
+) -> DriverResult<(Base, NonZeroU64)> {
+    loop {
+        let error = match driver.reserve(len) {
+            Ok(base) => return Ok((base, len)),
+            Err(error) => error,
+        };
+        let half = NonZeroU64::new(len.get() / 2 / page * page.get()).filter(|half| half.get() >= least);
+        let Some(half) = half.filter(|_| error.kind == DriverErrorKind::OutOfMemory) else { return Err(error) };
+        len = half;
+    }
+}
+
 /// Bytes that are charged while they are being requested from the driver. Those not [used up](Self::use_up) are
 /// refunded on drop.
 #[must_use]
@@ -190,7 +209,7 @@ impl Context {
             return Err(self.refused(Failure::Refused(OutOfMemoryCause::Device)));
         };
         let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::AddressSpace));
-        let base = driver.reserve(len).map_err(refused)?;
+        let (base, len) = reserve_up_to(driver, len, bytes, page).map_err(refused)?;
         let created = self.arenas.statistics().segment_numbered();
         let new = Segment::new(base, len.get(), created, parameters.request.pool, Some(page));
         let segment = arena.lock().add_reservation(new);
