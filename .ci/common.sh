@@ -67,6 +67,31 @@ programs() {
   built=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 }
 
+# Unpacks Debian 13, which has newer drivers and loaders, once. Fails if that is not possible here.
+unpack_debian13() {
+  local packages=libze1,mesa-vulkan-drivers,libvulkan1,vulkan-validationlayers
+  if [ ! -d "$scratch/debian13" ]; then
+    install debootstrap
+    as_root debootstrap --variant=minbase --include="$packages" trixie "$scratch/debian13" >"$scratch/debootstrap" 2>&1 ||
+      { tail -5 "$scratch/debootstrap" && as_root rm -rf "$scratch/debian13"; }
+  fi
+  in_debian13 true
+}
+
+# Copies files and folders there, to the paths that they have here.
+into_debian13() {
+  local needed
+  for needed in "$@"; do
+    as_root cp --recursive --parents "$(realpath "$needed")" "$scratch/debian13"
+  done
+}
+
+# Runs a command there. Its environment may be set first, as for `env`.
+in_debian13() {
+  # shellcheck disable=SC2016 # the inner shell expands the variables
+  as_root unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$@"' sh "$scratch/debian13" env "$@"
+}
+
 # Builds a test target and prints the path of its program. Arguments: its name, and further arguments of `cargo test`.
 test_program() {
   cargo test --workspace --test "$1" --no-run --message-format=json --locked "${@:2}" |

@@ -21,7 +21,7 @@ const BACKENDS: [(&str, usize, &[&str]); 5] = [
     ("backends/opencl", 550, &["devices.rs", "kernel_argument.rs", "native.rs", "ocl.rs"]),
     (
         "backends/vulkan",
-        1400,
+        1600,
         &["devices.rs", "kernel.rs", "native.rs", "offer.rs", "pipeline.rs", "queues.rs", "usage.rs"],
     ),
     ("backends/xpu", 1010, &["devices.rs", "kernel.rs", "native.rs", "twice.rs", "usage.rs"]),

@@ -11,16 +11,22 @@ with_lavapipe() {
 # Runs a command under the Khronos validation layer. Any message fails the step, and so does a layer that is not active.
 validated() {
   install vulkan-validationlayers
-  local log=$scratch/validation.txt
-  cat >"$scratch/vk_layer_settings.txt" <<-END
+  rm -f "$scratch/validation.txt"
+  validation_settings "$scratch/validation.txt" >"$scratch/vk_layer_settings.txt"
+  VK_LAYER_SETTINGS_PATH=$scratch VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation with_lavapipe "$@" || return 1
+  is_clean "$scratch/validation.txt"
+}
+validation_settings() {
+  cat <<-END
 	khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
-	khronos_validation.log_filename = $log
+	khronos_validation.log_filename = $1
 	khronos_validation.report_flags = error,warn,perf,info
 	END
-  rm -f "$log"
-  VK_LAYER_SETTINGS_PATH=$scratch VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation with_lavapipe "$@" || return 1
-  grep -q 'Khronos Validation Layer Active' "$log" || return 1
-  if grep -E -A20 '\((ERROR|WARN|PERF)' "$log"; then return 1; fi
+}
+is_clean() {
+  grep -q 'Khronos Validation Layer Active' "$1" || return 1
+  # The first form is that of Debian 12.
+  if grep -E -A20 '\((ERROR|WARN|PERF)|^Validation (Error|Warning|Performance)' "$1"; then return 1; fi
 }
 
 step vulkan-conformance 'Vulkan: conformance'
@@ -49,4 +55,27 @@ step_vulkan-saxpy() {
   programs
   with_lavapipe "$built/examples/saxpy-vulkan"
   with_lavapipe "$built/accel" verify --backend vulkan --quick --output "$scratch/vulkan.md"
+}
+
+step vulkan-newer-driver 'Vulkan: virtual memory, on the driver of Debian 13 under the Khronos validation layer'
+step_vulkan-newer-driver() {
+  programs
+  if ! unpack_debian13; then
+    not_tested 'virtual memory on Vulkan was NOT TESTED: Debian 13 cannot be unpacked here'
+    return
+  fi
+  local program
+  program=$(test_program vulkan)
+  into_debian13 "$built/accel" "$program" "$(dirname "$program")/../../tmp" tests/data crates/accelerator-cli/src/backends \
+    backends/vulkan
+  validation_settings /var/log/validation.txt | as_root tee "$scratch/debian13/var/log/vk_layer_settings.txt" >/dev/null
+  # This driver has address space for 2 GiB, of which each open device takes some. On one core, one case runs at a time.
+  on_newer_driver ACCELERATOR_VULKAN_CAPACITY=512MiB taskset -c 0 "$(realpath "$built/accel")" conformance --backend vulkan
+  on_newer_driver ACCELERATOR_REQUIRE=vulkan,vulkan-virtual-memory "$program"
+}
+on_newer_driver() {
+  as_root rm -f "$scratch/debian13/var/log/validation.txt"
+  in_debian13 VK_DRIVER_FILES=/usr/share/vulkan/icd.d/lvp_icd.json ACCELERATOR_REQUIRE=vulkan \
+    VK_LAYER_SETTINGS_PATH=/var/log VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation "$@" || return 1
+  is_clean "$scratch/debian13/var/log/validation.txt"
 }

@@ -59,23 +59,13 @@ step_xpu-verify() {
 step xpu-newer-loader 'simulated Level Zero: the newer loader of Debian 13'
 # With this loader, streams keep their own order, and the loader checks for leaks.
 step_xpu-newer-loader() {
-  install debootstrap
-  if as_root debootstrap --variant=minbase --include=libze1 trixie "$scratch/debian13" >"$scratch/debootstrap" 2>&1 &&
-    in_debian13 true; then
-    # Copies the test program and the files that it reads, to the paths that it was built with.
-    local program beside needed
-    program=$(test_program xpu)
-    beside=$(dirname "$program")
-    for needed in "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu; do
-      as_root cp --recursive --parents "$(realpath "$needed")" "$scratch/debian13"
-    done
-    in_debian13 "$program" simulated:: --skip parity
-  else
-    tail -5 "$scratch/debootstrap"
+  if ! unpack_debian13; then
     not_tested 'a newer loader of Level Zero was NOT TESTED: Debian 13 cannot be unpacked here'
+    return
   fi
-}
-in_debian13() {
-  # shellcheck disable=SC2016 # the inner shell expands the variables
-  as_root unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$@"' sh "$scratch/debian13" env "$@"
+  local program beside
+  program=$(test_program xpu)
+  beside=$(dirname "$program")
+  into_debian13 "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu
+  in_debian13 "$program" simulated:: --skip parity
 }

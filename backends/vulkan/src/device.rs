@@ -173,8 +173,8 @@ impl Device {
         self.answer("vkCreateSemaphore", made).map(|raw| Semaphore { raw, value: 0 })
     }
 
-    /// Waits until the counter of a timeline semaphore has this value, however often the driver refuses to wait. Returns
-    /// how it refused first.
+    /// Waits until the counter of a timeline semaphore has this value, however often the driver refuses to wait.
+    /// Returns how it refused first.
     pub(crate) fn wait_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> DriverResult<()> {
         let waited = self.ask_to_wait(semaphore, value);
         if waited.is_err() {

@@ -33,8 +33,8 @@ pub struct NativeDevice {
     pub queues: Vec<vk::Queue>,
     /// Whether the feature `bufferDeviceAddress` is enabled.
     pub has_buffer_addresses: bool,
-    /// Whether the features `sparseBinding` and `sparseResidencyBuffer` are enabled, and `sparseResidencyAliased` if the
-    /// device has it. Then the first queue binds memory if its family has `VK_QUEUE_SPARSE_BINDING_BIT`.
+    /// Whether the features `sparseBinding` and `sparseResidencyBuffer` are enabled, and `sparseResidencyAliased` if
+    /// the device has it. Then the first queue binds memory if its family has `VK_QUEUE_SPARSE_BINDING_BIT`.
     pub has_sparse_buffers: bool,
 }
 
