@@ -11,10 +11,10 @@ use super::work::Work;
 use super::{Broken, lock};
 use crate::fault::{Fault, planted};
 
-/// The second half of a copy, which waits for the next work of any stream.
-pub(super) struct Half<B: Backend> {
+/// A copy that is held back until the next work of any stream comes.
+pub(super) struct Held<B: Backend> {
     lane: Arc<Lane<B>>,
-    work: Work<B::Ptr>,
+    copy: Work<B::Ptr>,
 }
 
 /// Whether the fault is that work runs between the halves of a copy. The driver says that this never happens.
@@ -23,46 +23,50 @@ pub(super) fn are_apart() -> bool {
 }
 
 impl<B: Backend> Broken<B> {
-    /// Submits the work, between the halves of another stream's copy if there is one.
+    /// Submits the work, between the halves of another stream's copy if one is held back.
     ///
     /// # Safety
     /// As for [`Backend::copy`] and [`Backend::fill`].
-    pub(super) unsafe fn submit_in_halves(&self, lane: &Arc<Lane<B>>, work: Work<B::Ptr>) -> DriverResult<()> {
-        let mut held = lock(&self.half);
-        if let Some(half) = held.take() {
-            if half.lane.number != lane.number && half.lets_in(&work) {
-                self.inner.wait(lane.native(), &self.marked(half.lane.native())?)?;
+    pub(super) unsafe fn submit_between_halves(&self, lane: &Arc<Lane<B>>, work: Work<B::Ptr>) -> DriverResult<()> {
+        let mut held = lock(&self.held);
+        match held.take() {
+            Some(other) if other.lane.number != lane.number && other.lets_in(&work) => {
+                let (first, second) = other.copy.halves();
+                self.submit_held(&other.lane, first)?;
+                self.inner.wait(lane.native(), &self.marked(other.lane.native())?)?;
                 // SAFETY: The caller promises the same.
                 unsafe { work.submit(&*self.inner, lane.native()) }?;
-                self.inner.wait(half.lane.native(), &self.marked(lane.native())?)?;
-                return self.submit_half(half);
+                self.inner.wait(other.lane.native(), &self.marked(lane.native())?)?;
+                return second.map_or(Ok(()), |second| self.submit_held(&other.lane, second));
             }
-            self.submit_half(half)?;
+            Some(other) => self.submit_held(&other.lane, other.copy)?,
+            None => {}
         }
-        let (first, second) = work.halves();
-        // SAFETY: The caller promises the same for the whole.
-        unsafe { first.submit(&*self.inner, lane.native()) }?;
-        *held = second.map(|work| Half { lane: Arc::clone(lane), work });
+        if work.is_fill() {
+            // SAFETY: The caller promises the same.
+            return unsafe { work.submit(&*self.inner, lane.native()) };
+        }
+        *held = Some(Held { lane: Arc::clone(lane), copy: work });
         Ok(())
     }
 
-    /// Submits the second half of the stream's last copy, if it was held back.
-    pub(super) fn submit_second_half(&self, lane: &Lane<B>) -> DriverResult<()> {
-        let half = lock(&self.half).take_if(|half| half.lane.number == lane.number);
-        half.map_or(Ok(()), |half| self.submit_half(half))
+    /// Submits the stream's last copy, if it is held back.
+    pub(super) fn submit_held_copy(&self, lane: &Lane<B>) -> DriverResult<()> {
+        let held = lock(&self.held).take_if(|held| held.lane.number == lane.number);
+        held.map_or(Ok(()), |held| self.submit_held(lane, held.copy))
     }
 
-    fn submit_half(&self, half: Half<B>) -> DriverResult<()> {
+    fn submit_held(&self, lane: &Lane<B>, work: Work<B::Ptr>) -> DriverResult<()> {
         // SAFETY: Its submitter promised that it may run until the stream has done it, and has not waited for it.
-        unsafe { half.work.submit(&*self.inner, half.lane.native()) }
+        unsafe { work.submit(&*self.inner, lane.native()) }
     }
 }
 
-impl<B: Backend> Half<B> {
-    /// Whether the fault lets this work of another stream in before the half.
+impl<B: Backend> Held<B> {
+    /// Whether the fault lets this work of another stream run between the halves.
     fn lets_in(&self, work: &Work<B::Ptr>) -> bool {
         let shares_addresses = || {
-            let own = self.work.addresses();
+            let own = self.copy.addresses();
             work.addresses().iter().any(|one| own.iter().any(|own| one.start < own.end && own.start < one.end))
         };
         planted() == Some(Fault::ConflictsOverlap) || !shares_addresses()

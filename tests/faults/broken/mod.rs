@@ -25,7 +25,7 @@ use accelerator_core::{
 };
 
 pub(crate) use self::events::BrokenEvent;
-use self::halves::Half;
+use self::halves::Held;
 use self::host_memory::HostMemory;
 use self::memory::Memory;
 use self::properties::Properties;
@@ -47,8 +47,7 @@ pub(crate) struct Broken<B: Backend> {
     mappings: Mappings<B::Ptr>,
     /// Held by a thread that submits work or records an event.
     submitting: Mutex<()>,
-    /// The second half of a copy, held back.
-    half: Mutex<Option<Half<B>>>,
+    held: Mutex<Option<Held<B>>>,
 }
 
 /// Returns the error as one of another kind.
@@ -121,7 +120,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
             host: HostMemory::default(),
             mappings: Mappings::default(),
             submitting: Mutex::default(),
-            half: Mutex::default(),
+            held: Mutex::default(),
         })
     }
 

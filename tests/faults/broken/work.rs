@@ -69,7 +69,7 @@ impl<P: DevicePtr> Work<P> {
         !self.is_fill() || self.len() <= SHORT
     }
 
-    fn is_fill(&self) -> bool {
+    pub(super) fn is_fill(&self) -> bool {
         matches!(self, Self::Fill { .. })
     }
 }
@@ -93,7 +93,7 @@ impl<B: Backend> Broken<B> {
         }
         if halves::are_apart() {
             // SAFETY: The caller promises the same.
-            return unsafe { self.submit_in_halves(lane, work) };
+            return unsafe { self.submit_between_halves(lane, work) };
         }
         if has(Fault::RecordOneSubmissionEarly) {
             return match state.late.replace(work) {
@@ -115,7 +115,7 @@ impl<B: Backend> Broken<B> {
 
     /// Submits work that was kept back.
     pub(super) fn submit_late_work(&self, lane: &Lane<B>) -> DriverResult<()> {
-        self.submit_second_half(lane)?;
+        self.submit_held_copy(lane)?;
         match lane.state().late.take() {
             // SAFETY: Its submitter promised that it may run until the stream has done it.
             Some(work) => unsafe { work.submit(&*self.inner, lane.native()) },
