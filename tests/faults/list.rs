@@ -151,7 +151,15 @@ faults! {
         "with 8 threads, after `record`";
     StreamsRunOut: "`stream` fails once there are 16 streams.", 141, "`stream` failed";
 
+    // Work on the same bytes.
+    ConflictsOverlap: "Other work runs between the halves of a copy, though `serializes_conflicts` is true.", 148,
+        "`serializes_conflicts` is true, but";
+    ConflictsAtTwoAddressesOverlap: "The same, for work that uses the bytes of the copy at another address.", 114,
+        "`serializes_conflicts` is true, but";
+
     // Devices and properties.
+    DroppedBackendDoesNotWait: "Dropping the backend does not wait for its work, which goes on.", 143,
+        "work went on after its backend had been dropped";
     ProbeOneTooMany: "`probe` counts one device too many.", 144, "`probe` found 2 devices, but";
     ProbeChanges: "`probe` counts one more device at each call.", 144, "`probe` found 2 devices and then 3";
     OpenFails: "`open` fails for every device.", 144, "cannot be opened";

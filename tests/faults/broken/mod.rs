@@ -3,6 +3,7 @@
 
 mod elapsed;
 mod events;
+mod halves;
 mod host_memory;
 mod memory;
 mod properties;
@@ -10,6 +11,7 @@ mod streams;
 mod virtual_memory;
 mod work;
 
+use std::mem;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -23,6 +25,7 @@ use accelerator_core::{
 };
 
 pub(crate) use self::events::BrokenEvent;
+use self::halves::Held;
 use self::host_memory::HostMemory;
 use self::memory::Memory;
 use self::properties::Properties;
@@ -34,7 +37,7 @@ use crate::fault::{Fault, has};
 
 /// The driver `B` with the fault of this process. Without a fault, it only passes calls on.
 pub(crate) struct Broken<B: Backend> {
-    inner: B,
+    inner: Arc<B>,
     properties: Properties,
     /// The first thread that made something on the device.
     thread: OnceLock<ThreadId>,
@@ -44,6 +47,7 @@ pub(crate) struct Broken<B: Backend> {
     mappings: Mappings<B::Ptr>,
     /// Held by a thread that submits work or records an event.
     submitting: Mutex<()>,
+    held: Mutex<Option<Held<B>>>,
 }
 
 /// Returns the error as one of another kind.
@@ -84,6 +88,15 @@ impl<B: Backend> Broken<B> {
     }
 }
 
+impl<B: Backend> Drop for Broken<B> {
+    fn drop(&mut self) {
+        if has(Fault::DroppedBackendDoesNotWait) {
+            // The inner driver would wait, so it stays, with its streams.
+            mem::forget((Arc::clone(&self.inner), mem::take(&mut *lock(&self.lanes))));
+        }
+    }
+}
+
 // SAFETY: It breaks this contract on purpose, in a process of its own that then ends. What reaches the inner driver
 // keeps that driver's contract: work stays within live allocations, and each is given back at most once.
 unsafe impl<B: Backend> Backend for Broken<B> {
@@ -100,13 +113,14 @@ unsafe impl<B: Backend> Backend for Broken<B> {
         let inner = properties::opened(ordinal, B::open)?;
         Ok(Self {
             properties: Properties::of(inner.properties()),
-            inner,
+            inner: Arc::new(inner),
             thread: OnceLock::new(),
             lanes: Mutex::default(),
             memory: Memory::default(),
             host: HostMemory::default(),
             mappings: Mappings::default(),
             submitting: Mutex::default(),
+            held: Mutex::default(),
         })
     }
 
@@ -201,12 +215,12 @@ unsafe impl<B: Backend> Backend for Broken<B> {
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         self.enter("alloc_host")?;
-        self.host.alloc(&self.inner, len)
+        self.host.alloc(&*self.inner, len)
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
         // SAFETY: The caller promises the same.
-        unsafe { self.host.dealloc(&self.inner, ptr, len) };
+        unsafe { self.host.dealloc(&*self.inner, ptr, len) };
     }
 
     fn is_capturing(&self, stream: &BrokenStream<B>) -> DriverResult<bool> {
@@ -214,7 +228,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
     }
 
     fn serializes_conflicts(&self) -> bool {
-        self.inner.serializes_conflicts()
+        halves::are_apart() || self.inner.serializes_conflicts()
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {

@@ -137,15 +137,10 @@ impl<B: Backend> Broken<B> {
 
     /// Passes on what is left of the stream's submissions, except waits that only work passes on.
     pub(super) fn flush(&self, lane: &Lane<B>) -> DriverResult<()> {
-        let mut state = lane.state();
         if !has(Fault::WaitDeferred) {
-            self.submit_waits(lane, &mut state)?;
+            self.submit_waits(lane, &mut lane.state())?;
         }
-        match state.late.take() {
-            // SAFETY: Its submitter promised that it may run until the stream has done it, and has not waited for it.
-            Some(work) => unsafe { work.submit(&self.inner, &lane.native) },
-            None => Ok(()),
-        }
+        self.submit_late_work(lane)
     }
 
     pub(super) fn submit_waits(&self, lane: &Lane<B>, state: &mut State<B>) -> DriverResult<()> {

@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use accelerator_core::{Backend, DevicePtr, DriverResult, MIB, Place};
 
-use super::Broken;
 use super::streams::{Lane, State};
+use super::{Broken, halves};
 use crate::fault::{Fault, has, planted};
 
 /// Work of a stream.
@@ -68,7 +69,7 @@ impl<P: DevicePtr> Work<P> {
         !self.is_fill() || self.len() <= SHORT
     }
 
-    fn is_fill(&self) -> bool {
+    pub(super) fn is_fill(&self) -> bool {
         matches!(self, Self::Fill { .. })
     }
 }
@@ -76,7 +77,7 @@ impl<P: DevicePtr> Work<P> {
 impl<B: Backend> Broken<B> {
     /// # Safety
     /// As for [`Backend::copy`] and [`Backend::fill`].
-    pub(super) unsafe fn submit(&self, lane: &Lane<B>, work: Work<B::Ptr>) -> DriverResult<()> {
+    pub(super) unsafe fn submit(&self, lane: &Arc<Lane<B>>, work: Work<B::Ptr>) -> DriverResult<()> {
         let Some(work) = self.altered(work).filter(|_| !lane.has_stopped()) else { return Ok(()) };
         let mut state = lane.state();
         self.submit_waits(lane, &mut state)?;
@@ -87,18 +88,22 @@ impl<B: Backend> Broken<B> {
         let native = lane.native();
         if overtakes && work.is_short_or_a_copy() {
             // SAFETY: The caller promises the same for the stream, which waits for the work.
-            unsafe { work.submit(&self.inner, lane.beside()) }?;
+            unsafe { work.submit(&*self.inner, lane.beside()) }?;
             return self.inner.wait(native, &self.marked(lane.beside())?);
+        }
+        if halves::are_apart() {
+            // SAFETY: The caller promises the same.
+            return unsafe { self.submit_between_halves(lane, work) };
         }
         if has(Fault::RecordOneSubmissionEarly) {
             return match state.late.replace(work) {
                 // SAFETY: Its submitter promised that it may run until the stream has done it.
-                Some(work) => unsafe { work.submit(&self.inner, native) },
+                Some(work) => unsafe { work.submit(&*self.inner, native) },
                 None => Ok(()),
             };
         }
         // SAFETY: The caller promises the same, and `altered` stays within the bytes that it may use.
-        unsafe { work.submit(&self.inner, native) }?;
+        unsafe { work.submit(&*self.inner, native) }?;
         if waits && work.is_short_or_a_copy() {
             self.inner.synchronize(native)?;
         }
@@ -110,9 +115,10 @@ impl<B: Backend> Broken<B> {
 
     /// Submits work that was kept back.
     pub(super) fn submit_late_work(&self, lane: &Lane<B>) -> DriverResult<()> {
+        self.submit_held_copy(lane)?;
         match lane.state().late.take() {
             // SAFETY: Its submitter promised that it may run until the stream has done it.
-            Some(work) => unsafe { work.submit(&self.inner, lane.native()) },
+            Some(work) => unsafe { work.submit(&*self.inner, lane.native()) },
             None => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use accelerator_core::{Backend, DevicePtr, DriverResult, MIB, Place};
 
 use super::{Case, Context, Outcome};
+use crate::outcome::Failure;
 use crate::suite::Capability;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -42,8 +43,11 @@ fn conflicting_work(context: &Context) -> Outcome {
         // SAFETY: The memory is mapped, and the host waits for the fill below.
         unsafe { driver.fill(second, value, len, filling.native()) }
     });
+    let done = [copying, filling].map(|stream| driver.is_idle(stream.native()));
     device.synchronize()?;
     submitted?;
+    let [copied, filled] = done;
+    let both_busy = !copied? && !filled?;
     for at in [first, second] {
         // SAFETY: This is a whole mapping, and all work is done.
         unsafe { memory.unmap(at, len) }?;
@@ -59,5 +63,8 @@ fn conflicting_work(context: &Context) -> Outcome {
              address"
         );
     }
-    Ok(())
+    match both_busy {
+        true => Ok(()),
+        false => Err(Failure::NotAsked("could not ask: one stream was done before the other had all its work".into())),
+    }
 }

@@ -96,7 +96,7 @@ pub(super) fn event_ids_differ<B: Backend>(rig: &Rig<B>) -> Outcome {
 pub(super) fn backend_dropped_under_work<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"when the backend is dropped, its work is done or never runs, and its memory goes back after that");
     let scale = rig.scale()?;
-    let len = length(scale.len);
+    let (len, own) = (length(scale.len), rig.stream()?);
     let mut asked = false;
     for streams_first in [true, false] {
         let fail = |call: Call, error| Failure::from(format!("`{}` of a second instance failed: {error}", call.name()));
@@ -120,7 +120,7 @@ pub(super) fn backend_dropped_under_work<B: Backend>(rig: &Rig<B>) -> Outcome {
         }
         // Work that still ran would go on writing.
         let seen = target.bytes().to_vec();
-        std::thread::sleep(scale.time / 2);
+        use_device(rig, &own, scale.time / 2)?;
         bytes::equal(target.bytes(), &seen).map_err(|_| -> Failure {
             "work went on after its backend had been dropped: dropping it must wait for the work, or cancel it".into()
         })?;
@@ -129,6 +129,20 @@ pub(super) fn backend_dropped_under_work<B: Backend>(rig: &Rig<B>) -> Outcome {
         true => Ok(()),
         false => Err(Failure::NotAsked("could not ask: the work was done before the backend was dropped".into())),
     }
+}
+
+/// Uses the device for this long and several times, because some drivers do work only while they are called.
+fn use_device<B: Backend>(rig: &Rig<B>, stream: &B::Stream, time: Duration) -> Outcome {
+    const TIMES: u32 = 32;
+    let (start, memory) = (Instant::now(), rig.alloc(4096)?);
+    let mut times = 0;
+    while times < TIMES || start.elapsed() < time {
+        rig.fill(memory, 1, stream)?;
+        rig.synchronize(stream)?;
+        times += 1;
+    }
+    rig.dealloc(memory);
+    Ok(())
 }
 
 /// Submits fills of device memory and copies to the host, one after the other, and then more fills: copies to another
@@ -140,10 +154,10 @@ fn submit_to<B: Backend>(
     len: NonZeroU64,
     stream: &B::Stream,
 ) -> DriverResult<()> {
-    for value in 0..32 {
+    for value in 1..=32 {
         // SAFETY: The memory has this length and is live until the backend is dropped.
         unsafe { backend.fill(memory, value, len, stream) }?;
-        if value < 16 {
+        if value <= 16 {
             // SAFETY: As for the fill. The rig keeps the host memory, which is read only after the backend was dropped.
             unsafe { backend.copy(Place::Host(to), Place::Device(memory), len, stream) }?;
         }
