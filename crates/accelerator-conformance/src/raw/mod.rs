@@ -38,7 +38,7 @@ struct RawCase<B: Backend> {
 }
 
 /// The cases, by number.
-fn table<B: Backend>() -> [RawCase<B>; 33] {
+fn table<B: Backend>() -> [RawCase<B>; 34] {
     let case = |number, name, run| RawCase { number, name, run };
     [
         case(115, "is_complete_means_done", completion::is_complete_means_done),
@@ -74,6 +74,7 @@ fn table<B: Backend>() -> [RawCase<B>; 33] {
         case(145, "properties_are_constant", device::properties_are_constant),
         case(146, "mapped_memory_is_memory", virtual_memory::mapped_memory_is_memory),
         case(147, "event_ids_differ", device::event_ids_differ),
+        case(148, "streams_dropped_under_work", completion::streams_dropped_under_work),
     ]
 }
 
