@@ -10,6 +10,7 @@ step_no-driver() {
   "$built/accel" info --backend opencl | grep '^opencl is not available: '
   "$built/accel" info --backend cuda | grep '^cuda is not available: '
   "$built/accel" info --backend xpu | grep '^xpu is not available: '
+  "$built/accel" info --backend vulkan | grep '^vulkan is not available: '
 }
 
 step replay 'the replay of the README'

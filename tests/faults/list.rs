@@ -71,6 +71,8 @@ faults! {
     ElapsedInTicks: "`elapsed_ns` returns ticks of 52 nanoseconds.", 132, "`elapsed_ns` says";
     ElapsedTooLarge: "`elapsed_ns` is 1,000 times too large.", 132, "`elapsed_ns` says";
     ElapsedWraps: "`elapsed_ns` wraps after 20 bits.", 132, "`elapsed_ns` says";
+    ElapsedOfTwoClocks: "`elapsed_ns` between two streams is wrong, since each stream has a clock of its own.", 132,
+        "between events of two streams";
     ElapsedOfTheSubmission: "`elapsed_ns` is the host's time between the two calls of `record`.", 132,
         "`elapsed_ns` says";
     TimingRefused: "`event` leaves timing out, and `elapsed_ns` fails.", 132, "`elapsed_ns` failed";
@@ -149,6 +151,10 @@ faults! {
     OtherThreadsRefused: "Calls from threads other than the first fail.", 142, "`stream` failed";
     SubmissionsAtOnceLost: "When two threads submit work to a stream at the same time, one piece is lost.", 142,
         "with 8 threads, after `record`";
+    DroppedStreamLosesItsEvents: "Events are never reached once their stream is dropped.", 149,
+        "`is_complete` still said no";
+    DroppedStreamCompletesItsEvents: "Dropping a stream completes its events, though its work still runs.", 149,
+        "a stream was dropped, `is_complete` said yes";
     StreamsRunOut: "`stream` fails once there are 16 streams.", 141, "`stream` failed";
 
     // Work on the same bytes.

@@ -224,7 +224,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is a normal result: the core frees cached memory and tries
-    /// again.
+    /// again. [`AllocationTooLarge`](crate::DriverErrorKind::AllocationTooLarge) for more than the driver ever gives at
+    /// once ([`DeviceProperties::largest_allocation`]).
     fn alloc(&self, len: NonZeroU64) -> DriverResult<Self::Ptr>;
 
     /// Gives memory back to the device.
@@ -236,9 +237,9 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
 
     /// Submits a copy of `len` bytes to the stream, between places of any kind. Lengths and places need no alignment.
     ///
-    /// The source is read, and the destination written, when the stream gets there. Between device memory and memory of
-    /// [`alloc_host`](Self::alloc_host), the call returns while earlier work runs. With other host memory it may wait
-    /// for that work.
+    /// The source is read, and the destination written, when the stream gets there. Within device memory, and between
+    /// it and memory of [`alloc_host`](Self::alloc_host), the call returns while earlier work runs. With other host
+    /// memory it may wait for that work.
     ///
     /// # Errors
     /// The driver's error; nothing is copied then.

@@ -17,6 +17,9 @@ impl<B: Backend> Broken<B> {
             Some(Fault::ElapsedInTicks) => Ok(elapsed? / 52),
             Some(Fault::ElapsedTooLarge) => Ok(elapsed? * 1_000),
             Some(Fault::ElapsedWraps) => Ok(elapsed? % (1 << 20)),
+            Some(Fault::ElapsedOfTwoClocks) => {
+                Ok(elapsed? + (end.stream_number() - start.stream_number()) * 1_000_000_000)
+            }
             Some(Fault::ElapsedOfTheSubmission) => {
                 let (start, end) = (start.submitted(), end.submitted());
                 let (after, before) = (end.saturating_duration_since(start), start.saturating_duration_since(end));

@@ -53,12 +53,21 @@ impl<B: Backend> BrokenEvent<B> {
         self.last().lane.as_ref().is_some_and(|lane| lane.number > 0)
     }
 
+    /// The number of the stream of the last record.
+    pub(super) fn stream_number(&self) -> i64 {
+        self.last().lane.as_ref().map_or(0, |lane| lane.number as i64)
+    }
+
     fn is_recorded(&self) -> bool {
         self.last().lane.is_some()
     }
 }
 
 impl<B: Backend> Record<B> {
+    fn is_on_a_stopped_stream(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.has_stopped())
+    }
+
     fn is_before_a_synchronize(&self) -> bool {
         self.lane.as_ref().is_none_or(|lane| lane.synchronized.load(Ordering::SeqCst) > self.synchronized)
     }
@@ -172,6 +181,8 @@ impl<B: Backend> Broken<B> {
             Some(Fault::UnrecordedIsIncomplete) if last.lane.is_none() => false,
             Some(Fault::IsCompleteOnTheSecondQuery) if last.queries > 1 => true,
             Some(Fault::IsCompleteOnlyAfterSynchronize) if !last.is_before_a_synchronize() => false,
+            Some(Fault::DroppedStreamLosesItsEvents) if last.is_on_a_stopped_stream() => false,
+            Some(Fault::DroppedStreamCompletesItsEvents) if last.is_on_a_stopped_stream() => true,
             Some(Fault::IsCompleteWaits) => self.inner.wait_host(&event.native).map(|()| true)?,
             Some(Fault::IsCompleteRefusesToAnswer) if !self.inner.is_complete(&event.native)? => {
                 return Err(DriverError::refused(DriverErrorKind::Other, "is_complete", "not ready"));

@@ -72,6 +72,14 @@ impl<B: Backend> BrokenStream<B> {
     }
 }
 
+impl<B: Backend> Drop for BrokenStream<B> {
+    fn drop(&mut self) {
+        if has(Fault::DroppedStreamLosesItsEvents) || has(Fault::DroppedStreamCompletesItsEvents) {
+            self.0.stop();
+        }
+    }
+}
+
 impl<B: Backend> fmt::Debug for BrokenStream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.native.fmt(f)

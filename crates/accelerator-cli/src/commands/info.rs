@@ -2,7 +2,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use accelerator_conformance::{Opened, Opener};
-use accelerator_core::{Bytes, MemoryInfo, MemoryInfoSource, Result, printable};
+use accelerator_core::{Bytes, Error, MemoryInfo, MemoryInfoSource, Result, printable};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -57,7 +57,11 @@ impl Devices {
         });
         for ordinal in 0..count {
             if let Err(error) = self.add(entry.opener(), ordinal) {
-                self.missing.push((format!("{name}:{ordinal}"), error.to_string()));
+                let reason = match error {
+                    Error::Driver { source, .. } => source.to_string(), // without the device, which is named before it
+                    error => error.to_string(),
+                };
+                self.missing.push((format!("{name}:{ordinal}"), reason));
             }
         }
     }

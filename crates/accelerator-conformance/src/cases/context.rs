@@ -269,6 +269,11 @@ pub(super) fn all_are(bytes: &[u8], value: u8, sentence: &str) -> Outcome {
     bytes::all(bytes, value).map_err(|difference| format!("{sentence}, but {difference}").into())
 }
 
+/// Checks that the bytes are those that are expected. `sentence` says what should be so.
+pub(super) fn are(bytes: &[u8], expected: &[u8], sentence: &str) -> Outcome {
+    bytes::equal(bytes, expected).map_err(|difference| format!("{sentence}, but {difference}").into())
+}
+
 /// Whether the stream, which has no work of ours, is or soon becomes idle: a driver may have queued work of its own.
 pub(super) fn becomes_idle(stream: Stream<Driver>) -> Result<bool> {
     let start = Instant::now();

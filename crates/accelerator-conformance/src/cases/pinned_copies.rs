@@ -2,7 +2,7 @@
 
 use accelerator_core::{DriverErrorKind, Error, KIB, MIB};
 
-use super::context::{Device, all_are, holds};
+use super::context::{Device, all_are, are, holds};
 use super::pinned::place;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
@@ -165,7 +165,7 @@ fn ranges(device: Device) -> Outcome {
     buffer.copy_from_pinned(90, &pinned, 0..10, stream)?;
     buffer.copy_to_pinned(80..100, &mut pinned, 80, stream)?;
     let expected: Vec<u8> = (0..100).map(|place| if (80..90).contains(&place) { 2 } else { 1 }).collect();
-    assert_eq!(pinned.bytes()?, expected);
+    are(pinned.bytes()?, &expected, "copies write to the ranges that they are given")?;
     let copies = device.calls(Call::Copy);
     buffer.copy_from_pinned(100, &pinned, 100..100, stream)?;
     assert_eq!(device.calls(Call::Copy), copies, "a copy of no bytes makes no call");

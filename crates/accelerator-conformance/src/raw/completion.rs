@@ -206,3 +206,28 @@ pub(super) fn events_dropped_while_pending<B: Backend>(rig: &Rig<B>) -> Outcome 
         Ok(was_open)
     })
 }
+
+pub(super) fn streams_dropped_under_work<B: Backend>(rig: &Rig<B>) -> Outcome {
+    rig.step(&"dropping a stream does not stop its work: events recorded on it are reached once the work is done");
+    let (worker, waiting) = (rig.worker()?, rig.stream()?);
+    let late = Late::new(rig, &worker)?;
+    for waits in [false, true] {
+        rig.asked(DONE_EARLY, |factor| {
+            let gone = rig.worker_that_goes(&worker)?;
+            late.submit(rig, &gone, factor)?;
+            let event = rig.recorded(&gone.stream)?;
+            let was_open = !rig.is_complete(&event)?;
+            drop(gone);
+            if waits {
+                rig.wait(&waiting, &event)?;
+                rig.synchronize(&waiting)?;
+                late.done("a stream was dropped, a stream that waited for an event on it was done")?;
+            } else {
+                rig.poll(Call::IsComplete, || rig.is_complete(&event))?;
+                late.done("a stream was dropped, `is_complete` said yes for an event on it")?;
+            }
+            Ok(was_open)
+        })?;
+    }
+    Ok(())
+}

@@ -39,7 +39,7 @@ struct RawCase<B: Backend> {
 }
 
 /// The cases, by number.
-fn table<B: Backend>() -> [RawCase<B>; 34] {
+fn table<B: Backend>() -> [RawCase<B>; 35] {
     let case = |number, name, run| RawCase { number, name, run };
     [
         case(115, "is_complete_means_done", completion::is_complete_means_done),
@@ -76,6 +76,7 @@ fn table<B: Backend>() -> [RawCase<B>; 34] {
         case(146, "mapped_memory_is_memory", virtual_memory::mapped_memory_is_memory),
         case(147, "event_ids_differ", device::event_ids_differ),
         case(148, "conflicting_work", conflicts::conflicting_work),
+        case(149, "streams_dropped_under_work", completion::streams_dropped_under_work),
     ]
 }
 

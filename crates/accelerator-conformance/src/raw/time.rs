@@ -9,7 +9,8 @@ use super::work::Worker;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 
-/// Of several attempts, one must agree: the host may have been busy with something else.
+/// Of several attempts, each with twice the work, one must agree: the host may have been busy with something else, which
+/// counts for less the longer the work takes.
 const ROUNDS: u32 = 4;
 
 /// Two events around long work.
@@ -19,14 +20,23 @@ struct Measured<B: Backend> {
     host: Duration,
 }
 
-fn measured<B: Backend>(rig: &Rig<B>, worker: &Worker<B>, factor: u32) -> Result<Measured<B>, Failure> {
+/// The first event is on the stream `first`, and the second on the worker's.
+fn measured<B: Backend>(
+    rig: &Rig<B>,
+    first: &B::Stream,
+    worker: &Worker<B>,
+    factor: u32,
+) -> Result<Measured<B>, Failure> {
     let events = [rig.event(EventFlags::TIMING)?, rig.event(EventFlags::TIMING)?];
+    rig.synchronize(first)?;
     rig.synchronize(&worker.stream)?;
     let start = Instant::now();
-    rig.record(&events[0], &worker.stream)?;
+    rig.record(&events[0], first)?;
     rig.busy(worker, factor)?;
     rig.record(&events[1], &worker.stream)?;
-    rig.poll(Call::IsComplete, || rig.is_complete(&events[1]))?;
+    for event in &events {
+        rig.poll(Call::IsComplete, || rig.is_complete(event))?;
+    }
     Ok(Measured { events, host: start.elapsed() })
 }
 
@@ -35,19 +45,23 @@ fn elapsed<B: Backend>(rig: &Rig<B>, start: &B::Event, end: &B::Event) -> Result
 }
 
 pub(super) fn elapsed_time_is_the_hosts<B: Backend>(rig: &Rig<B>) -> Outcome {
-    rig.step(&"`elapsed_ns` returns the nanoseconds between two events, for work of any length");
-    let worker = rig.worker()?;
-    for factor in [1, 8] {
+    rig.step(&"`elapsed_ns` returns the nanoseconds between two events, of one or two streams, for work of any length");
+    let (worker, other) = (rig.worker()?, rig.stream()?);
+    let both = [(&worker.stream, "one stream"), (&other, "two streams")];
+    for ((first, streams), factor) in both.into_iter().flat_map(|both| [1, 8].map(|factor| (both, factor))) {
         let mut wrong = String::new();
-        for _ in 0..ROUNDS {
-            let Measured { events: [start, end], host } = measured(rig, &worker, factor)?;
+        for round in 0..ROUNDS {
+            let Measured { events: [start, end], host } = measured(rig, first, &worker, factor << round)?;
             let device = elapsed(rig, &start, &end)?;
             let told = Duration::from_nanos(u64::try_from(device).unwrap_or(0));
             if told <= host * 2 && host <= told * 2 {
                 wrong.clear();
                 break;
             }
-            wrong = format!("`elapsed_ns` says {device} ns for work that took {host:.1?} by the host's clock");
+            wrong = format!(
+                "`elapsed_ns` says {device} ns between events of {streams}, for work that took {host:.1?} by the \
+                 host's clock"
+            );
         }
         if !wrong.is_empty() {
             return Err(wrong.into());
@@ -59,7 +73,7 @@ pub(super) fn elapsed_time_is_the_hosts<B: Backend>(rig: &Rig<B>) -> Outcome {
 pub(super) fn elapsed_time_has_a_sign<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"`elapsed_ns` is negative if the second event came first, and 0 between an event and itself");
     let worker = rig.worker()?;
-    let Measured { events: [start, end], .. } = measured(rig, &worker, 1)?;
+    let Measured { events: [start, end], .. } = measured(rig, &worker.stream, &worker, 1)?;
     let (forth, back) = (elapsed(rig, &start, &end)?, elapsed(rig, &end, &start)?);
     if forth <= 0 || back >= 0 {
         return Err(format!("`elapsed_ns` says {forth} ns forth and {back} ns back").into());

@@ -70,7 +70,9 @@ pub(super) fn copies_of_every_length_and_offset<B: Backend>(rig: &Rig<B>) -> Out
     }
     rig.copy(near, far, &stream)?;
     rig.synchronize(&stream)?;
-    let offsets = [(0, 0), (1, 0), (0, 1), (1, 3), (3, 1), (2, 2), (4, 7), (7, 4), (8, 12), (13, 16)];
+    // Every offset of either end, some with an equal one and some with another one at the other end.
+    let equal = (0..=16).map(|offset| (offset, offset));
+    let offsets: Vec<(u64, u64)> = equal.chain((0..=16).map(|offset| (offset, (offset * 5 + 1) % 17))).collect();
     let len = PLACE * (LENGTHS.len() * offsets.len()) as u64;
     let sources = [("device memory", near), ("pinned memory", pinned), ("pageable memory", far)];
     let (target, pinned_target) = (rig.alloc(len)?, rig.pinned(len, 0)?);
@@ -81,7 +83,7 @@ pub(super) fn copies_of_every_length_and_offset<B: Backend>(rig: &Rig<B>) -> Out
             let mut model = vec![0xA5; len as usize];
             clear(rig, target, &stream)?;
             for (place, ((skip, offset), len)) in
-                offsets.into_iter().flat_map(|offset| LENGTHS.map(|len| (offset, len))).enumerate()
+                offsets.iter().flat_map(|offset| LENGTHS.map(|len| (*offset, len))).enumerate()
             {
                 let (from, to) = (64 + skip, place as u64 * PLACE + 64 + offset);
                 rig.copy(target.part(to, len), source.part(from, len), &stream)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Backend, MIB};
+use accelerator_core::{Backend, MIB, StreamKind};
 
 use super::rig::{Rig, Span};
 use crate::calls::Call;
@@ -113,6 +113,12 @@ impl<B: Backend> Rig<'_, B> {
     pub(super) fn worker(&self) -> Result<Worker<B>, Failure> {
         let scale = self.scale()?;
         Ok(Worker { stream: self.stream()?, scratch: self.alloc(scale.len)? })
+    }
+
+    /// Returns a worker like this one on a stream that the rig does not keep: it is dropped with the worker.
+    pub(super) fn worker_that_goes(&self, like: &Worker<B>) -> Result<Worker<B>, Failure> {
+        let stream = self.call(Call::Stream, || self.backend.stream(StreamKind::Side { priority: 0 }))?;
+        Ok(Worker { stream: Arc::new(stream), scratch: like.scratch })
     }
 
     /// Submits work that takes tens of milliseconds, times `factor`.
