@@ -67,6 +67,19 @@ programs() {
   built=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 }
 
+# Runs the conformance suite of a backend, and the cases of the backend itself once more on one core. Arguments: the
+# backend, and what to put before the program. A case that could not look while work was running tested nothing, so it
+# fails the step.
+conformance() {
+  local core cases
+  for core in '' 'taskset -c 0'; do
+    cases=${core:+M}
+    # shellcheck disable=SC2086 # an empty text is no argument
+    "${@:2}" $core "$built/accel" conformance --backend "$1" $cases | tee "$scratch/conformance"
+    if grep 'could not ask' "$scratch/conformance"; then return 1; fi
+  done
+}
+
 # Unpacks Debian 13, which has newer drivers and loaders, once. Fails if that is not possible here.
 unpack_debian13() {
   local packages=libze1,mesa-vulkan-drivers,libvulkan1,vulkan-validationlayers

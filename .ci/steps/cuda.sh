@@ -13,7 +13,7 @@ step_cuda-info() {
 step cuda-conformance 'simulated CUDA: conformance, other orders of work, each driver function failing in turn'
 step_cuda-conformance() {
   programs
-  ACCELERATOR_REQUIRE=cuda on_simulated_cuda "$built/accel" conformance --backend cuda
+  ACCELERATOR_REQUIRE=cuda conformance cuda on_simulated_cuda
   # Fails only the first call of each function. The default also fails the 1,000th call, and takes twice as long.
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }

@@ -47,7 +47,7 @@ step conformance 'conformance of the simulated device and of the host, in releas
 step_conformance() {
   programs
   "$built/accel" conformance --backend sim
-  "$built/accel" conformance --backend host
+  conformance host
 }
 
 # It has its own workspace and its own Cargo.lock, with the versions of ours. After an update of ours, copy ours there

@@ -29,7 +29,7 @@ for_each_driver() {
 step opencl-conformance 'OpenCL: conformance'
 step_opencl-conformance() {
   programs
-  for_each_driver "$built/accel" conformance --backend opencl
+  for_each_driver conformance opencl
 }
 
 step opencl-tests 'OpenCL: all tests that use a driver'

@@ -32,8 +32,7 @@ is_clean() {
 step vulkan-conformance 'Vulkan: conformance'
 step_vulkan-conformance() {
   programs
-  with_lavapipe "$built/accel" conformance --backend vulkan
-  with_lavapipe taskset -c 0 "$built/accel" conformance --backend vulkan M
+  conformance vulkan with_lavapipe
 }
 
 step vulkan-validation 'Vulkan: conformance and tests under the Khronos validation layer'

@@ -44,7 +44,7 @@ step xpu-conformance 'simulated Level Zero: conformance, other orders of work, e
 step_xpu-conformance() {
   install libze1
   programs
-  on_simulated_ze "$built/accel" conformance --backend xpu
+  conformance xpu on_simulated_ze
   ACCELERATOR_FAILING_CALLS=1 ACCELERATOR_REQUIRE=xpu cargo test --release --workspace --test xpu --locked -- --ignored
 }
 

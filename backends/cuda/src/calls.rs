@@ -134,7 +134,7 @@ mod tests {
         // SAFETY: There is no such call.
         let error = unsafe { missing::cuNoSuchCall() }.map(drop);
         let told = error.map_err(|error| (error.kind, error.to_string()));
-        let text = "cuNoSuchCall failed: the driver is too old for this call: update it (code -1)";
+        let text = "cuNoSuchCall was refused: the driver is too old for this call: update it";
         assert_eq!(told, Err((DriverErrorKind::Unsupported, text.to_owned())));
     }
 }

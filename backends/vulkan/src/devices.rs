@@ -10,6 +10,7 @@ use ash::vk;
 use crate::answer;
 use crate::library::library;
 use crate::offer::Offer;
+use crate::queues::Choice;
 
 const CAPACITY: &str = "ACCELERATOR_VULKAN_CAPACITY";
 const DEVICES: &str = "ACCELERATOR_VULKAN_DEVICES";
@@ -68,7 +69,7 @@ fn chosen(devices: Vec<Device>, list: &DeviceList) -> Result<Vec<Device>, Unavai
 
 /// Returns all usable devices, or the reason if there are none.
 fn find() -> Result<Vec<Device>, Unavailable> {
-    let library = library()?;
+    let (library, queues) = (library()?, Choice::read()?);
     // SAFETY: The instance lives until the process ends.
     let found = unsafe { library.instance.enumerate_physical_devices() };
     let found = answer::of("vkEnumeratePhysicalDevices", found).map_err(|error| Unavailable::new(error.to_string()))?;
@@ -76,7 +77,7 @@ fn find() -> Result<Vec<Device>, Unavailable> {
     for physical in found {
         match Offer::of(&library.instance, physical, library.version) {
             Err(error) => reasons.push(error.to_string()),
-            Ok(offer) => match offer.flaw() {
+            Ok(offer) => match offer.flaw().map(|flaw| flaw.to_string()).or_else(|| queues.flaw(&offer.families)) {
                 Some(flaw) => reasons.push(format!("`{}`: {flaw}", offer.name)),
                 None => devices.push(Device { physical, kind: offer.properties.device_type, name: offer.name }),
             },

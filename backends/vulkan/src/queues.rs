@@ -54,6 +54,21 @@ impl Choice {
         Some(Self { family, at_most })
     }
 
+    /// Why none of the families of a device is chosen, or `None` if one is.
+    pub(crate) fn flaw(self, families: &[vk::QueueFamilyProperties]) -> Option<String> {
+        if self.of(families).is_ok() {
+            return None;
+        }
+        let wanted = match self.family {
+            Family::Compute => return Some("no queue family runs kernels".to_owned()),
+            Family::Graphics => "graphics".to_owned(),
+            Family::Number(number) => number.to_string(),
+        };
+        let usable = (0..).zip(families).filter(|(_, family)| family.queue_flags.contains(vk::QueueFlags::COMPUTE));
+        let there: Vec<_> = usable.map(|(number, _): (u32, _)| number.to_string()).collect();
+        Some(format!("{QUEUES} asks for `{wanted}`, but the queue families that run kernels are {}", there.join(", ")))
+    }
+
     /// Chooses among the families of a device.
     ///
     /// # Errors

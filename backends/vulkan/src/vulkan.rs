@@ -56,7 +56,7 @@ impl Vulkan {
     /// Opens the device with this number. It hands out at most `capacity` bytes; with `None`, as many as it has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a number out of range; errors of the driver.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a number out of range; errors of the driver.
     pub fn with_capacity(ordinal: u32, capacity: Option<u64>) -> DriverResult<Self> {
         let listed = devices::all().ok().and_then(|devices| devices.get(ordinal as usize));
         let no_device = answer::refused("vkEnumeratePhysicalDevices", "no device has this number");
@@ -71,7 +71,8 @@ impl Vulkan {
 
     pub(crate) fn new(device: Arc<Device>, offer: &Offer, capacity: Option<u64>) -> DriverResult<Self> {
         let memory = Arc::new(Memory::new(&device, offer)?);
-        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(memory.segments.heap_size));
+        let size = memory.segments.heap_size;
+        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.map_or(size, |most| size.min(most)));
         properties.driver = offer.driver.clone();
         properties.largest_allocation = offer.largest_allocation;
         properties.alignment = memory.alignment;
