@@ -122,6 +122,8 @@ faults! {
     OutOfMemoryForEver: "After `alloc` failed once, it always fails.", 135, "`alloc` failed";
     TooLargeAsOutOfMemory: "`alloc` reports a request over the driver's limit as `OutOfMemory`.", 136,
         "did not answer `AllocationTooLarge`";
+    MoreThanAllAsTooLarge: "`alloc` reports a request for more than the device has as `AllocationTooLarge`.", 136,
+        "did not answer `OutOfMemory`";
     LargestAllocationNotKept: "`alloc` refuses requests below the stated limit.", 136,
         "the `largest_allocation` that `properties` states";
     DeallocLeaks: "`dealloc` does nothing.", 138, "`dealloc` gives nothing back";

@@ -104,7 +104,10 @@ fn used<B: Backend>(rig: &Rig<B>, span: Span<B::Ptr>, stream: &B::Stream) -> Out
 }
 
 pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
-    rig.step(&"`alloc` answers `AllocationTooLarge` for more than the driver ever gives at once");
+    rig.step(
+        &"`alloc` answers `AllocationTooLarge` for more than `largest_allocation`, and `OutOfMemory` for what else has no \
+          room",
+    );
     let properties = rig.backend.properties();
     let (largest, total) = (properties.largest_allocation, properties.total_memory);
     if largest < u64::MAX {
@@ -137,15 +140,13 @@ pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
                 continue; // the driver does not say when it is full
             }
         };
-        let is_right = match error.kind {
-            DriverErrorKind::AllocationTooLarge => len > largest || len > total,
-            DriverErrorKind::OutOfMemory => len <= largest,
-            _ => false,
+        let expected = match len > largest {
+            true => DriverErrorKind::AllocationTooLarge,
+            false => DriverErrorKind::OutOfMemory,
         };
-        if !is_right {
-            let expected = if len > largest { "AllocationTooLarge" } else { "OutOfMemory" };
+        if error.kind != expected {
             return Err(format!(
-                "`alloc` of {len} bytes did not answer `{expected}`, though the largest allocation has {largest} bytes \
+                "`alloc` of {len} bytes did not answer `{expected:?}`, though the largest allocation has {largest} bytes \
                  and the device {total}: {error:?}"
             )
             .into());
