@@ -191,6 +191,8 @@ faults! {
         "`unmap` removes a mapping", on [Cuda, Xpu];
     UnmapIgnoresTheOffset: "`unmap` removes the mapping at the beginning of the reservation.", 146,
         "`unmap` removes a mapping";
+    ReservesAtOnceOverlap: "When two threads reserve address space at the same time, both get the same.", 142,
+        "with 8 threads, `reserve` of";
     DestroyLeaks: "`destroy` does nothing.", 146, "`destroy` gives nothing back";
     MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146,
         "`maps_twice` says yes, but";
