@@ -122,6 +122,8 @@ faults! {
     OutOfMemoryForEver: "After `alloc` failed once, it always fails.", 135, "`alloc` failed";
     TooLargeAsOutOfMemory: "`alloc` reports a request over the driver's limit as `OutOfMemory`.", 136,
         "did not answer `AllocationTooLarge`";
+    MoreThanAllAsTooLarge: "`alloc` reports a request for more than the device has as `AllocationTooLarge`.", 136,
+        "did not answer `OutOfMemory`";
     LargestAllocationNotKept: "`alloc` refuses requests below the stated limit.", 136,
         "the `largest_allocation` that `properties` states";
     DeallocLeaks: "`dealloc` does nothing.", 138, "`dealloc` gives nothing back";
@@ -189,6 +191,8 @@ faults! {
         "`unmap` removes a mapping", on [Cuda, Xpu];
     UnmapIgnoresTheOffset: "`unmap` removes the mapping at the beginning of the reservation.", 146,
         "`unmap` removes a mapping";
+    ReservesAtOnceOverlap: "When two threads reserve address space at the same time, both get the same.", 142,
+        "with 8 threads, `reserve` of";
     DestroyLeaks: "`destroy` does nothing.", 146, "`destroy` gives nothing back";
     MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146,
         "`maps_twice` says yes, but";

@@ -106,9 +106,13 @@ impl<B: Backend> Broken<B> {
         if has(Fault::OutOfMemoryForEver) && self.memory.has_failed.fetch_or(failed, Ordering::Relaxed) {
             return Err(no_memory());
         }
+        let total = self.inner.properties().total_memory;
         let given = given.map_err(|error| match (planted(), error.kind) {
             (Some(Fault::OutOfMemoryAsOther), DriverErrorKind::OutOfMemory) => of_kind(DriverErrorKind::Other, error),
             (Some(Fault::OutOfMemoryAsTooLarge), DriverErrorKind::OutOfMemory) => {
+                of_kind(DriverErrorKind::AllocationTooLarge, error)
+            }
+            (Some(Fault::MoreThanAllAsTooLarge), DriverErrorKind::OutOfMemory) if len.get() > total => {
                 of_kind(DriverErrorKind::AllocationTooLarge, error)
             }
             (Some(Fault::OutOfMemoryPanics), _) => {

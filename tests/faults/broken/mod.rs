@@ -45,8 +45,8 @@ pub(crate) struct Broken<B: Backend> {
     memory: Memory<B::Ptr>,
     host: HostMemory,
     mappings: Mappings<B::Ptr>,
-    /// Held by a thread that submits work or records an event.
-    submitting: Mutex<()>,
+    /// Held by a thread in a call that goes wrong when another thread makes it, too.
+    alone: Mutex<()>,
     held: Mutex<Option<Held<B>>>,
 }
 
@@ -76,13 +76,12 @@ impl<B: Backend> Broken<B> {
         }
     }
 
-    /// Begins to submit something. Returns `None` if another thread submits something and the fault is to lose one of
-    /// both.
-    fn submitting(&self, fault: Fault) -> Option<Option<MutexGuard<'_, ()>>> {
+    /// Begins a call. Returns `None` if another thread is in such a call, and the fault is what happens then.
+    fn alone(&self, fault: Fault) -> Option<Option<MutexGuard<'_, ()>>> {
         if !has(fault) {
             return Some(None);
         }
-        let guard = self.submitting.try_lock().ok()?;
+        let guard = self.alone.try_lock().ok()?;
         thread::sleep(Duration::from_millis(1)); // so that another thread comes
         Some(Some(guard))
     }
@@ -119,7 +118,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
             memory: Memory::default(),
             host: HostMemory::default(),
             mappings: Mappings::default(),
-            submitting: Mutex::default(),
+            alone: Mutex::default(),
             held: Mutex::default(),
         })
     }
@@ -162,7 +161,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
 
     fn record(&self, event: &BrokenEvent<B>, stream: &BrokenStream<B>) -> DriverResult<()> {
         self.enter("record")?;
-        let Some(_guard) = self.submitting(Fault::RecordsAtOnceLost) else { return Ok(()) };
+        let Some(_guard) = self.alone(Fault::RecordsAtOnceLost) else { return Ok(()) };
         self.record_event(event, stream.lane())
     }
 
@@ -201,14 +200,14 @@ unsafe impl<B: Backend> Backend for Broken<B> {
         stream: &BrokenStream<B>,
     ) -> DriverResult<()> {
         self.enter("copy")?;
-        let Some(_guard) = self.submitting(Fault::SubmissionsAtOnceLost) else { return Ok(()) };
+        let Some(_guard) = self.alone(Fault::SubmissionsAtOnceLost) else { return Ok(()) };
         // SAFETY: The caller promises the same.
         unsafe { self.submit(stream.lane(), Work::Copy { to: dst, from: src, len }) }
     }
 
     unsafe fn fill(&self, dst: B::Ptr, value: u8, len: NonZeroU64, stream: &BrokenStream<B>) -> DriverResult<()> {
         self.enter("fill")?;
-        let Some(_guard) = self.submitting(Fault::SubmissionsAtOnceLost) else { return Ok(()) };
+        let Some(_guard) = self.alone(Fault::SubmissionsAtOnceLost) else { return Ok(()) };
         // SAFETY: The caller promises the same.
         unsafe { self.submit(stream.lane(), Work::Fill { at: dst, value, len }) }
     }

@@ -26,6 +26,16 @@ impl<P: DevicePtr> Mappings<P> {
     fn start(&self, at: P) -> P {
         lock(&self.reserved).range(..=at.trace_address()).next_back().map_or(at, |(_, (start, _))| *start)
     }
+
+    /// Takes address space of this length that another thread has. It stays reserved for ever, so that whoever maps
+    /// memory there does no harm to the inner driver.
+    fn taken_over(&self, len: NonZeroU64) -> Option<P> {
+        let mut reserved = lock(&self.reserved);
+        let (address, start) =
+            reserved.values().find(|(_, other)| *other == len).map(|(at, _)| (at.trace_address(), *at))?;
+        reserved.remove(&address);
+        Some(start)
+    }
 }
 
 impl<B: Backend> Broken<B> {
@@ -52,14 +62,20 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Broken<B> {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
+        let alone = self.alone(Fault::ReservesAtOnceOverlap);
+        if alone.is_none()
+            && let Some(taken) = self.mappings.taken_over(len)
+        {
+            return Ok(taken);
+        }
         let start = self.inner_memory("reserve")?.reserve(len)?;
         lock(&self.mappings.reserved).insert(start.trace_address(), (start, len));
         Ok(start)
     }
 
     unsafe fn release(&self, at: B::Ptr, len: NonZeroU64) {
-        lock(&self.mappings.reserved).remove(&at.trace_address());
-        if let Ok(memory) = self.inner_memory("release") {
+        let reserved = lock(&self.mappings.reserved).remove(&at.trace_address());
+        if let (Some(_), Ok(memory)) = (reserved, self.inner_memory("release")) {
             // SAFETY: The caller promises the same.
             unsafe { memory.release(at, len) };
         }

@@ -1,10 +1,9 @@
 //! Device and host memory: where it is, how much there is, and when it goes back.
 
-use std::collections::BTreeMap;
-
-use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, MIB, MemoryInfoSource, Place};
+use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, MIB, MemoryInfoSource};
 
 use super::bytes;
+use super::live::LiveRanges;
 use super::rig::{Rig, Span, length};
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
@@ -15,11 +14,11 @@ pub(super) fn allocations_are_apart_and_aligned<B: Backend>(rig: &Rig<B>) -> Out
     let alignment = rig.backend.properties().alignment;
     let sizes = [1, 2, 511, 512, 513, 4095, 4096, 65_537, 1 << 20, (2 << 20) + 1];
     let mut live = Vec::new();
-    let mut ranges = BTreeMap::new();
+    let mut ranges = LiveRanges::default();
     for round in 0..6 {
         for size in sizes {
             let span = rig.alloc(size)?;
-            let Place::Device(ptr) = span.place else { unreachable!("device memory") };
+            let ptr = span.device();
             let address = ptr.trace_address();
             if !address.is_multiple_of(alignment) {
                 return Err(format!(
@@ -28,15 +27,8 @@ pub(super) fn allocations_are_apart_and_aligned<B: Backend>(rig: &Rig<B>) -> Out
                 )
                 .into());
             }
-            let before = ranges.range(..address + size).next_back();
-            if let Some((start, len)) = before.filter(|(start, len)| *start + **len > address) {
-                return Err(format!(
-                    "`alloc` of {size} bytes returned {address:#x}, inside the {len} bytes at {start:#x}, which are live"
-                )
-                .into());
-            }
-            ranges.insert(address, size);
-            live.push((span, address));
+            ranges.add(Call::Alloc, ptr, size)?;
+            live.push((span, ptr));
         }
         // Each has its own value; the value of none may change by a fill of another.
         for (number, (span, _)) in live.iter().enumerate() {
@@ -48,8 +40,8 @@ pub(super) fn allocations_are_apart_and_aligned<B: Backend>(rig: &Rig<B>) -> Out
             rig.holds(*span, number as u8 ^ round, &stream, &sentence)?;
         }
         for place in (0..live.len()).rev().step_by(3) {
-            let (span, address) = live.swap_remove(place);
-            ranges.remove(&address);
+            let (span, ptr) = live.swap_remove(place);
+            ranges.remove(ptr);
             rig.dealloc(span);
         }
     }
@@ -104,7 +96,10 @@ fn used<B: Backend>(rig: &Rig<B>, span: Span<B::Ptr>, stream: &B::Stream) -> Out
 }
 
 pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
-    rig.step(&"`alloc` answers `AllocationTooLarge` for more than the driver ever gives at once");
+    rig.step(
+        &"`alloc` answers `AllocationTooLarge` for more than `largest_allocation`, and `OutOfMemory` for what else has no \
+          room",
+    );
     let properties = rig.backend.properties();
     let (largest, total) = (properties.largest_allocation, properties.total_memory);
     if largest < u64::MAX {
@@ -137,16 +132,14 @@ pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
                 continue; // the driver does not say when it is full
             }
         };
-        let is_right = match error.kind {
-            DriverErrorKind::AllocationTooLarge => len > largest || len > total,
-            DriverErrorKind::OutOfMemory => len <= largest,
-            _ => false,
+        let expected = match len > largest {
+            true => DriverErrorKind::AllocationTooLarge,
+            false => DriverErrorKind::OutOfMemory,
         };
-        if !is_right {
-            let expected = if len > largest { "AllocationTooLarge" } else { "OutOfMemory" };
+        if error.kind != expected {
             return Err(format!(
-                "`alloc` of {len} bytes did not answer `{expected}`, though the largest allocation has {largest} bytes \
-                 and the device {total}: {error:?}"
+                "`alloc` of {len} bytes did not answer `{expected:?}`, though the largest allocation has {largest} \
+                 bytes and the device {total}: {error:?}"
             )
             .into());
         }

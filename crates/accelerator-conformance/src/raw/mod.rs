@@ -11,8 +11,11 @@ pub(crate) mod bytes;
 mod completion;
 mod conflicts;
 mod device;
+mod live;
 mod memory;
+mod peers;
 mod rig;
+mod streams;
 mod threads;
 mod time;
 mod transfers;
@@ -68,7 +71,7 @@ fn table<B: Backend>() -> [RawCase<B>; 35] {
         case(138, "dealloc_gives_back", memory::dealloc_gives_back),
         case(139, "dealloc_waits_for_work", memory::dealloc_waits_for_work),
         case(140, "host_memory", memory::host_memory),
-        case(141, "many_streams", threads::many_streams),
+        case(141, "many_streams", streams::many_streams),
         case(142, "every_method_from_eight_threads", threads::every_method_from_eight_threads),
         case(143, "backend_dropped_under_work", device::backend_dropped_under_work),
         case(144, "probe_and_open", device::probe_and_open),

@@ -39,6 +39,12 @@ impl<P: DevicePtr> Span<P> {
         Self { place, len }
     }
 
+    /// Returns where device memory begins.
+    pub(super) fn device(&self) -> P {
+        let Place::Device(start) = self.place else { unreachable!("device memory") };
+        start
+    }
+
     /// Returns the bytes of host memory. Call it only when no work writes to them.
     pub(super) fn bytes(&self) -> &[u8] {
         let Place::Host(start) = self.place else { unreachable!("only host memory is read directly") };
@@ -214,7 +220,7 @@ impl<'a, B: Backend> Rig<'a, B> {
 
     /// Gives device memory back.
     pub(super) fn dealloc(&self, span: Span<B::Ptr>) {
-        let Place::Device(ptr) = span.place else { unreachable!("device memory") };
+        let ptr = span.device();
         let mut made = self.made();
         let Some(place) = made.device.iter().position(|(start, _)| *start == ptr) else { return };
         let (ptr, len) = made.device.swap_remove(place);
@@ -251,8 +257,7 @@ impl<'a, B: Backend> Rig<'a, B> {
     }
 
     pub(super) fn fill(&self, span: Span<B::Ptr>, value: u8, stream: &B::Stream) -> Outcome {
-        let Place::Device(to) = span.place else { unreachable!("device memory") };
-        let len = length(span.len);
+        let (to, len) = (span.device(), length(span.len));
         // SAFETY: The rig keeps the memory until all streams are done.
         self.call(Call::Fill, || unsafe { self.backend.fill(to, value, len, stream) })
     }

@@ -9,8 +9,8 @@ use super::work::Worker;
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
 
-/// Of several attempts, each with twice the work, one must agree: the host may have been busy with something else, which
-/// counts for less the longer the work takes.
+/// Of several attempts, each with twice the work, one must agree: the host may have been busy with something else,
+/// which counts for less the longer the work takes.
 const ROUNDS: u32 = 4;
 
 /// Two events around long work.

@@ -3,42 +3,64 @@
 
 use std::num::NonZeroU64;
 
-use accelerator_core::{Backend, DevicePtr, Pages, Place, VirtualMemory};
+use accelerator_core::{Backend, Pages, Place, VirtualMemory};
 
 use super::memory::goes_back;
-use super::rig::{Rig, Span};
+use super::rig::{Rig, Span, length};
 use crate::calls::Call;
 use crate::outcome::{Failure, Outcome};
+use crate::progress;
 
-/// The calls of a driver's virtual memory. After a failure, what is mapped stays mapped.
-struct Mapper<'a, B: Backend> {
+/// The calls of a driver's virtual memory, all for one page or for places that are counted in pages. After a failure,
+/// what is mapped stays mapped.
+pub(super) struct Mapper<'a, B: Backend> {
     rig: &'a Rig<'a, B>,
     memory: &'a dyn VirtualMemory<B::Ptr>,
     page: NonZeroU64,
 }
 
-impl<B: Backend> Mapper<'_, B> {
-    fn create(&self) -> Result<Pages, Failure> {
+impl<'a, B: Backend> Mapper<'a, B> {
+    /// Returns `None` if the driver has no virtual memory.
+    pub(super) fn of(rig: &'a Rig<'a, B>) -> Option<Self> {
+        let memory = rig.backend.virtual_memory()?;
+        Some(Self { rig, memory, page: memory.granularity() })
+    }
+
+    /// Reserves room for so many pages.
+    pub(super) fn reserve(&self, pages: u64) -> Result<Span<B::Ptr>, Failure> {
+        let len = self.page.saturating_mul(length(pages));
+        let start = self.rig.call(Call::Reserve, || self.memory.reserve(len))?;
+        Ok(Span { place: Place::Device(start), len: len.get() })
+    }
+
+    pub(super) fn release(&self, reserved: Span<B::Ptr>) {
+        let _inside = progress::inside(Call::Release);
+        // SAFETY: It comes from `reserve`, and the cases unmap what they mapped there before they release it, once.
+        unsafe { self.memory.release(reserved.device(), length(reserved.len)) };
+    }
+
+    pub(super) fn create(&self) -> Result<Pages, Failure> {
         self.rig.call(Call::Create, || self.memory.create(self.page))
     }
 
-    fn destroy(&self, pages: Pages) {
+    pub(super) fn destroy(&self, pages: Pages) {
+        let _inside = progress::inside(Call::Destroy);
         // SAFETY: The cases unmap pages before they destroy them.
         unsafe { self.memory.destroy(pages) };
     }
 
-    /// Maps a page into a reservation, at a place counted in pages.
-    fn map(&self, reserved: B::Ptr, place: u64, pages: &Pages) -> Result<Span<B::Ptr>, Failure> {
-        let at = reserved.offset(place * self.page.get());
+    /// Maps a page into a reservation.
+    pub(super) fn map(&self, reserved: Span<B::Ptr>, place: u64, pages: &Pages) -> Result<Span<B::Ptr>, Failure> {
+        let page = reserved.part(place * self.page.get(), self.page.get());
         // SAFETY: The place is in a reservation, and the cases map nothing over something else.
-        self.rig.call(Call::Map, || unsafe { self.memory.map(at, pages) })?;
-        Ok(Span { place: Place::Device(at), len: self.page.get() })
+        self.rig.call(Call::Map, || unsafe { self.memory.map(page.device(), pages) })?;
+        Ok(page)
     }
 
-    fn unmap(&self, reserved: B::Ptr, place: u64) -> Outcome {
-        let at = reserved.offset(place * self.page.get());
+    pub(super) fn unmap(&self, reserved: Span<B::Ptr>, place: u64) -> Outcome {
+        let page = reserved.part(place * self.page.get(), self.page.get());
         // SAFETY: It is one whole mapping, and the cases wait for the work that uses it.
-        self.rig.call(Call::Unmap, || unsafe { self.memory.unmap(at, self.page) })
+        self.rig.call(Call::Unmap, || unsafe { self.memory.unmap(page.device(), self.page) })
     }
 }
 
@@ -47,18 +69,16 @@ const PLACES: [u64; 4] = [5, 0, 1, 3];
 const RESERVED: u64 = 8;
 
 pub(super) fn mapped_memory_is_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
-    let Some(memory) = rig.backend.virtual_memory() else {
+    let Some(mapper) = Mapper::of(rig) else {
         return Err("`virtual_memory` is not offered any more".into());
     };
-    let page = memory.granularity();
-    let mapper = Mapper { rig, memory, page };
+    let Mapper { memory, page, .. } = mapper;
     let stream = rig.stream()?;
     rig.step(&"`create`, `reserve` and `map` accept all multiples of `granularity`");
     if !page.get().is_multiple_of(512) {
         return Err(format!("`granularity` is {page}, not a multiple of 512").into());
     }
-    let space = NonZeroU64::new(RESERVED * page.get()).unwrap_or(page);
-    let reserved = rig.call(Call::Reserve, || memory.reserve(space))?;
+    let reserved = mapper.reserve(RESERVED)?;
     let mut pages = Vec::new();
     for (number, place) in PLACES.into_iter().enumerate() {
         let page = mapper.create()?;
@@ -98,8 +118,7 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
         mapper.unmap(reserved, place)?;
         mapper.destroy(page);
     }
-    // SAFETY: It comes from `reserve`, and nothing is mapped there any more.
-    unsafe { memory.release(reserved, space) };
+    mapper.release(reserved);
     destroyed_memory_goes_back(rig, memory)
 }
 
