@@ -37,7 +37,7 @@ pub struct StreamId(pub(crate) u32);
 impl StreamId {
     /// The default stream of every device.
     pub const DEFAULT: Self = Self(0);
-    /// Not a stream: stands for what all streams share.
+    /// Not a stream: stands for what no single stream has.
     pub(crate) const SHARED: Self = Self(u32::MAX);
 
     /// The stream with this number, whether or not a device has it.

@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU64;
 
+use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::BlockId;
 use crate::backend::Backend;
 use crate::stream::Stream;
-use crate::types::{Error, StreamId};
+use crate::types::Error;
 
 /// An allocated block: its location, and the key to free it.
 ///
@@ -13,8 +14,7 @@ use crate::types::{Error, StreamId};
 /// [`Buffer`](crate::Buffer) frees its memory when dropped.
 #[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
 pub struct Allocation<B: Backend> {
-    /// The stream whose arena the block is in.
-    pub(super) arena: StreamId,
+    pub(super) arena: ArenaId,
     pub(super) block: BlockId,
     pub(super) ptr: B::Ptr,
     pub(super) size: u64,

@@ -3,6 +3,7 @@
 mod claim;
 mod free_lists;
 mod free_segments;
+mod id;
 mod pages;
 mod placement;
 mod store;
@@ -12,6 +13,7 @@ use std::num::NonZeroU64;
 
 pub(crate) use self::free_lists::FreeLists;
 pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
+pub(crate) use self::id::ArenaId;
 pub(crate) use self::placement::Placement;
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use super::blocks::{Block, BlockId, SegmentId, State, Users};
@@ -23,7 +25,7 @@ use crate::types::{PoolKind, StreamId};
 /// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
 /// arena with its own lock.
 ///
-/// The arena of [`StreamId::SHARED`] has a [`Placement`] and serves all streams.
+/// [`ArenaId::SHARED`] has a [`Placement`] and serves all streams.
 #[derive(Debug)]
 pub(crate) struct Arena {
     /// Whether calls take the slow path: recording is on, searches are counted, or caching is off.
@@ -41,14 +43,16 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Creates the arena of a stream, or with a placement the arena shared by all streams.
+    /// Creates the arena of a stream, or with a placement an arena shared by all streams, whose stream is
+    /// [`StreamId::SHARED`].
     pub(crate) fn new(
+        id: ArenaId,
         stream: StreamId,
         placement: Option<Box<dyn Placement>>,
         config: AllocatorConfig,
         recording: Option<Recording>,
     ) -> Self {
-        let store = Store::new(stream, FreeLists::default());
+        let store = Store::new(id, stream, FreeLists::default());
         let (slow_path, plain, divides) = (false, false, false);
         let mut arena = Self { slow_path, plain, divides, recording, store, placement };
         arena.configure(config, recording);
@@ -69,6 +73,11 @@ impl Arena {
         self.plain = !self.slow_path && is_best_fit && self.store().config.is_plain();
     }
 
+    pub(crate) fn id(&self) -> ArenaId {
+        self.store().arena
+    }
+
+    /// Returns the stream that it serves: [`StreamId::SHARED`] if it serves all.
     pub(crate) fn stream(&self) -> StreamId {
         self.store().stream
     }

@@ -1,6 +1,7 @@
 //! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
+use super::id::ArenaId;
 use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
@@ -9,7 +10,9 @@ use crate::types::{PoolKind, StreamId};
 /// Blocks with their lists and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    /// The stream that the blocks belong to.
+    /// The arena that the blocks are in.
+    pub(super) arena: ArenaId,
+    /// The stream that the blocks belong to: [`StreamId::SHARED`] if each has its own.
     pub(crate) stream: StreamId,
     /// A copy of the device's settings, so that the warm path reads them under the lock that it already holds.
     pub(crate) config: AllocatorConfig,
@@ -24,8 +27,7 @@ pub(crate) struct Store {
 /// A block that was allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocatedBlock {
-    /// The stream whose arena the block is in.
-    pub(crate) arena: StreamId,
+    pub(crate) arena: ArenaId,
     pub(crate) block: BlockId,
     /// The start of its segment.
     pub(crate) base: Base,
@@ -45,8 +47,8 @@ impl AllocatedBlock {
 pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Counting;
 
 impl Store {
-    pub(crate) fn new(stream: StreamId, free: FreeLists) -> Self {
-        Self { stream, free, ..Self::default() }
+    pub(crate) fn new(arena: ArenaId, stream: StreamId, free: FreeLists) -> Self {
+        Self { arena, stream, free, ..Self::default() }
     }
 
     /// Allocates the best-fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
@@ -116,7 +118,7 @@ impl Store {
     fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {
         let Segment { base, position: start, .. } = self.blocks.segment(segment);
         let offset = position.wrapping_sub(*start);
-        AllocatedBlock { arena: self.stream, block, base: *base, offset, size }
+        AllocatedBlock { arena: self.arena, block, base: *base, offset, size }
     }
 
     /// Adds a new segment and allocates its front.

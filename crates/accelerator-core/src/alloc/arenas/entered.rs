@@ -2,7 +2,7 @@
 
 use super::held::Held;
 use super::{Arenas, Setup};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::blocks::{Base, BlockId, PageRange, Segment, Users};
 use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
@@ -14,8 +14,8 @@ use crate::types::{PoolKind, StreamId, TraceAction};
 pub(crate) struct Parameters {
     pub(crate) request: Request,
     pub(crate) stream: StreamId,
-    /// The stream whose arena serves the request.
-    pub(crate) arena: StreamId,
+    /// The arena that serves the request.
+    pub(crate) arena: ArenaId,
     /// The context of the allocation, if contexts are recorded.
     pub(crate) context: Option<HistoryContext>,
 }
@@ -43,9 +43,9 @@ impl Arenas {
         Entered { arenas: self, arena: Some(arena), statistics, settling: None }
     }
 
-    /// Enters the arena of a stream with all headroom in hand.
-    pub(crate) fn settle(&self, stream: StreamId) -> Entered<'_> {
-        let mut entered = self.enter(self.of(stream).lock());
+    /// Enters an arena with all headroom in hand.
+    pub(crate) fn settle(&self, arena: ArenaId) -> Entered<'_> {
+        let mut entered = self.enter(self.of(arena).lock());
         entered.settle();
         entered
     }
@@ -195,10 +195,10 @@ impl<'a> Entered<'a> {
     }
 
     fn hold_others(&mut self) -> Option<(Guard<'a, Setup>, Vec<Guard<'a, Arena>>)> {
-        let stream = self.arena().stream();
+        let id = self.arena().id();
         self.statistics = None;
         self.arena = None;
-        let Held { setup, first, mut others, statistics } = self.arenas.hold_active(Some(stream));
+        let Held { setup, first, mut others, statistics } = self.arenas.hold_active(Some(id));
         (self.arena, self.statistics) = (first, Some(statistics));
         let arena = self.arena();
         let own = arena.counters().headroom();
@@ -227,7 +227,7 @@ impl Drop for Entered<'_> {
         });
         deal_out_headroom(counters, others.iter_mut().map(|other| other.counters_mut()));
         setup.active.clear();
-        setup.active.extend(others.iter().map(|other| other.stream()).chain([arena.stream()]));
+        setup.active.extend(others.iter().map(|other| other.id()).chain([arena.id()]));
     }
 }
 

@@ -1,14 +1,14 @@
 //! Several arenas locked at once, to sum over all streams and to distribute headroom.
 
 use super::{Arenas, Setup};
-use crate::alloc::arena::Arena;
+use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::settings::AllocatorConfig;
 use crate::alloc::stats::{DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::{Guard, OwnedLock};
-use crate::types::{Statistics, StreamId};
+use crate::types::Statistics;
 
-/// Locked arenas and statistics. While they are held, nothing in them changes, no arena is created, and no stream
-/// becomes active or idle.
+/// Locked arenas and statistics. While they are held, nothing in them changes, no arena is created, and none becomes
+/// active or idle.
 pub(crate) struct Held<'a> {
     pub(super) setup: Guard<'a, Setup>,
     /// The first arena, if there is one. Most programs have no other, and a single one needs no heap memory.
@@ -49,13 +49,12 @@ impl Arenas {
         Held { setup, first, others, statistics: self.statistics() }
     }
 
-    /// Locks the arenas of all active streams. If `first` is given, locks that stream's arena first, even if it is
-    /// idle.
-    pub(super) fn hold_active(&self, first: Option<StreamId>) -> Held<'_> {
+    /// Locks all active arenas. If `first` is given, locks that arena first, even if it is idle.
+    pub(super) fn hold_active(&self, first: Option<ArenaId>) -> Held<'_> {
         let setup = self.setup.lock_soon();
         let others = setup.active.iter().filter(|active| Some(**active) != first);
-        let first = first.map(|stream| self.of(stream).lock_soon());
-        let (first, others) = hold(first, others.map(|stream| self.of(*stream)));
+        let first = first.map(|arena| self.of(arena).lock_soon());
+        let (first, others) = hold(first, others.map(|arena| self.of(*arena)));
         Held { setup, first, others, statistics: self.statistics() }
     }
 }

@@ -37,9 +37,9 @@ impl Arenas {
         capture: Option<CaptureContext>,
     ) -> (Guard<'a, Arena>, Option<HistoryContext>) {
         let Some(capture) = capture else { return (arena, None) };
-        let stream = arena.stream();
+        let id = arena.id();
         drop(arena);
         let context = capture();
-        (self.of(stream).lock(), context)
+        (self.of(id).lock(), context)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
-use super::arena::{Arena, Placement};
+use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};
 use super::stats::DeviceStatistics;
@@ -20,7 +20,7 @@ pub(crate) struct Arenas {
     of_streams: Table<OwnedLock<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
-    make_placement: fn() -> Box<dyn Placement>,
+    make_placement: fn(ArenaId) -> Box<dyn Placement>,
     /// The initial state of new arenas. A thread that holds several arenas also holds this lock.
     setup: OwnedLock<Setup>,
     statistics: OwnedLock<DeviceStatistics>,
@@ -30,22 +30,22 @@ pub(crate) struct Arenas {
     has_virtual_memory: bool,
 }
 
-/// The common state of all arenas, and the list of active streams.
+/// The common state of all arenas, and the list of active ones.
 struct Setup {
     config: AllocatorConfig,
     recording: Option<Recording>,
-    /// The streams whose counters are not 0 or have headroom. The counters of all other streams stay at 0 until
+    /// The arenas whose counters are not 0 or have headroom. The counters of all others stay at 0 until
     /// [`Entered::settle`] makes them active.
-    active: Vec<StreamId>,
+    active: Vec<ArenaId>,
 }
 
 impl Arenas {
-    /// `make_placement` creates the placement of the arena that all streams share.
+    /// `make_placement` creates the placement of an arena that all streams share.
     pub(crate) fn new(
         config: AllocatorConfig,
         total_memory: u64,
         has_virtual_memory: bool,
-        make_placement: fn() -> Box<dyn Placement>,
+        make_placement: fn(ArenaId) -> Box<dyn Placement>,
     ) -> Self {
         let in_force = in_force(&config, has_virtual_memory);
         Self {
@@ -59,32 +59,32 @@ impl Arenas {
         }
     }
 
-    /// Returns the arena of a stream, creating it at first use.
+    /// Returns an arena, creating it at first use.
     #[inline(always)]
-    pub(crate) fn of(&self, stream: StreamId) -> &OwnedLock<Arena> {
-        match self.of_streams.get(stream.get()) {
+    pub(crate) fn of(&self, id: ArenaId) -> &OwnedLock<Arena> {
+        match self.of_streams.get(id.get()) {
             Some(arena) => arena,
-            None => self.shared_or_new(stream),
+            None => self.shared_or_new(id),
         }
     }
 
     #[inline(never)]
-    fn shared_or_new(&self, stream: StreamId) -> &OwnedLock<Arena> {
+    fn shared_or_new(&self, id: ArenaId) -> &OwnedLock<Arena> {
         match self.shared.get() {
-            Some(shared) if stream == StreamId::SHARED => shared,
-            _ => self.make(stream),
+            Some(shared) if id == ArenaId::SHARED => shared,
+            _ => self.make(id),
         }
     }
 
     #[cold]
-    fn make(&self, stream: StreamId) -> &OwnedLock<Arena> {
+    fn make(&self, id: ArenaId) -> &OwnedLock<Arena> {
         // The lock keeps `set_config` from running between this copy and the arena's insertion into the table.
         let setup = self.setup.lock_soon();
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
-        let make = |placement| OwnedLock::new(Arena::new(stream, placement, config, recording));
-        match stream {
-            StreamId::SHARED => self.shared.get_or_init(|| make(Some((self.make_placement)()))),
-            _ => self.of_streams.get_or_init(stream.get(), || make(None)),
+        let make = |stream, placement| OwnedLock::new(Arena::new(id, stream, placement, config, recording));
+        match id {
+            ArenaId::SHARED => self.shared.get_or_init(|| make(StreamId::SHARED, Some((self.make_placement)(id)))),
+            _ => self.of_streams.get_or_init(id.get(), || make(StreamId::new(id.get()), None)),
         }
     }
 

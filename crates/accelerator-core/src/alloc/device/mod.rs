@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::alloc::arena::AllocatedBlock;
+use crate::alloc::arena::{AllocatedBlock, ArenaId};
 use crate::alloc::arenas::Arenas;
 use crate::alloc::blocks::BlockId;
 use crate::alloc::driver::Driver;
@@ -41,7 +41,7 @@ impl DeviceAllocator {
     ) -> Self {
         let total_memory = driver.properties().total_memory;
         let has_virtual_memory = driver.address_space().is_some();
-        let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::new()));
+        let arenas = Arenas::new(config, total_memory, has_virtual_memory, |arena| Box::new(Compact::new(arena)));
         Self {
             memory: Memory::new(Context::new(device, driver, events, arenas)),
             pending: PendingFrees::default(),
@@ -75,7 +75,7 @@ impl DeviceAllocator {
         if self.pending.may_have_any() {
             self.pending.poll(&self.memory, stream)?;
         }
-        let mut arena = self.arenas().of(stream).lock();
+        let mut arena = self.arenas().of(ArenaId::of_stream(stream)).lock();
         let request = arena.request(bytes);
         if !arena.is_plain() {
             return self.allocate_on_slow_path((arena, request), stream).map(typed);
@@ -88,8 +88,8 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
-        let mut arena = self.arenas().of(stream).lock();
+    pub(crate) fn free(&self, arena: ArenaId, block: BlockId) {
+        let mut arena = self.arenas().of(arena).lock();
         if arena.is_plain() {
             let clock = self.arenas().clock(arena.pool_of(block));
             if arena.free_plain(block, clock) {
@@ -100,7 +100,7 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(crate) fn record_use(&self, arena: StreamId, block: BlockId, user: StreamId) {
+    pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, user: StreamId) {
         self.arenas().of(arena).lock().record_use(block, user);
     }
 

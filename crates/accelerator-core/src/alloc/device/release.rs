@@ -1,7 +1,7 @@
 //! Giving cached memory back to the driver.
 
 use super::DeviceAllocator;
-use crate::alloc::arena::FreeSegment;
+use crate::alloc::arena::{ArenaId, FreeSegment};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::settings::share;
@@ -24,7 +24,7 @@ impl DeviceAllocator {
     /// Rung 5: with `max_split_size_mb`, gives back oversize segments of the stream to make room for the request.
     /// Returns whether they suffice. PyTorch: `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, wanted: &Parameters) -> bool {
-        let mut arena = self.arenas().of(wanted.stream).lock();
+        let mut arena = self.arenas().of(ArenaId::of_stream(wanted.stream)).lock();
         let max_split_size = arena.config().max_split_size;
         if max_split_size == u64::MAX {
             return false;

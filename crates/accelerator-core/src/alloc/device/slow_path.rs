@@ -52,7 +52,7 @@ impl DeviceAllocator {
         match arena.free(block, clock) {
             Ok(None) => {}
             Ok(Some(users)) => {
-                let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.stream(), block });
+                let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
                 drop(arena);
                 self.pending.await_uses(&self.memory.context, begun, block, &users);
             }
@@ -67,7 +67,7 @@ impl DeviceAllocator {
     fn free_with_statistics(&self, arena: Guard<'_, Arena>, block: BlockId) {
         let capture = arena.capture_of_frees();
         let (arena, context) = self.arenas().captured(arena, capture);
-        let (stream, caching) = (arena.stream(), arena.config().caching);
+        let (id, caching) = (arena.id(), arena.config().caching);
         let clock = self.arenas().clock(arena.block(block).pool);
         let mut entered = self.arenas().enter(arena);
         let users = entered.free(block, clock, context.as_ref());
@@ -75,12 +75,12 @@ impl DeviceAllocator {
         let discarded = entered.leave();
         match users {
             Some((users, begun)) => {
-                let block = PendingBlock { arena: stream, block };
+                let block = PendingBlock { arena: id, block };
                 self.pending.await_uses(&self.memory.context, begun, block, &users);
             }
             None if caching => {}
             None => {
-                self.memory.release_uncached(stream);
+                self.memory.release_uncached(id);
                 self.arenas().drop_discarded();
             }
         }

@@ -219,9 +219,9 @@ fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
 
 #[cold]
 fn use_over_on_slow_path(memory: &Memory, arena: Guard<'_, Arena>, block: BlockId, clock: u32) {
-    let (stream, caching) = (arena.stream(), arena.config().caching);
+    let (id, caching) = (arena.id(), arena.config().caching);
     let is_free = memory.context.arenas.enter(arena).use_completed(block, clock);
     if is_free && !caching {
-        memory.release_uncached(stream);
+        memory.release_uncached(id);
     }
 }

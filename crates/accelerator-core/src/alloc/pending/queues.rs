@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::BlockId;
 use crate::types::StreamId;
 
 /// A freed block of the device, and the arena that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingBlock {
-    pub(crate) arena: StreamId,
+    pub(crate) arena: ArenaId,
     pub(crate) block: BlockId,
 }
 

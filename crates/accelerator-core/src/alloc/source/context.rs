@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, DetachedSegment};
 use crate::alloc::arenas::{Arenas, Entered, Parameters};
 use crate::alloc::blocks::{Base, Segment, SegmentId};
 use crate::alloc::driver::{AddressSpace, Driver, Mappings};
@@ -103,7 +103,7 @@ impl Context {
     }
 
     /// Charges bytes that are about to be requested from the driver.
-    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Grown<Charge<'_>> {
+    pub(crate) fn charge(&self, arena: ArenaId, bytes: u64) -> Grown<Charge<'_>> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
             let limit = statistics.limit;
@@ -118,7 +118,7 @@ impl Context {
 
     /// Returns whether `throw_on_cudamalloc_oom` is set and the charged memory exceeds the share of the device that the
     /// current settings allow. If so, the charge is refunded at once, before another thread sees it.
-    fn rejects_ahead_of_driver(&self, arena: StreamId, charge: &mut Charge<'_>) -> bool {
+    fn rejects_ahead_of_driver(&self, arena: ArenaId, charge: &mut Charge<'_>) -> bool {
         let config = *self.arenas.of(arena).lock().config();
         let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
         let mut statistics = self.arenas.statistics();

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::expandable::Expandable;
 use super::interface::{Entry, Source, Wanted};
 use super::segments::Segments;
-use crate::alloc::arena::Arena;
+use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryContext;
 use crate::sync::OwnedLock;
@@ -29,7 +29,7 @@ impl Memory {
         let (arena, request) = entry;
         let source = self.source_of(arena);
         let segment_size = source.segment_size(&self.context, arena, request);
-        let parameters = Parameters { request: *request, stream, arena: arena.stream(), context };
+        let parameters = Parameters { request: *request, stream, arena: arena.id(), context };
         Wanted { parameters, source, segment_size }
     }
 
@@ -56,8 +56,8 @@ impl Memory {
 
     /// With caching off, gives the free memory of an arena back. Memory that the driver refuses to take stays free, and
     /// is offered again later.
-    pub(crate) fn release_uncached(&self, stream: StreamId) {
-        let _ = self.release_from(|| std::iter::once(self.context.arenas.of(stream)));
+    pub(crate) fn release_uncached(&self, arena: ArenaId) {
+        let _ = self.release_from(|| std::iter::once(self.context.arenas.of(arena)));
     }
 
     fn release_from<'a, I: Iterator<Item = &'a OwnedLock<Arena>>>(&self, arenas: impl Fn() -> I) -> Result<()> {

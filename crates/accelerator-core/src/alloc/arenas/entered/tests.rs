@@ -45,7 +45,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),
-            arenas: Arenas::new(AllocatorConfig::default(), 1 << 40, false, || unreachable!("nothing is shared")),
+            arenas: Arenas::new(AllocatorConfig::default(), 1 << 40, false, |_| unreachable!("nothing is shared")),
             expected: Statistics { max_split_size: -1, ..Statistics::default() },
             allocated: Vec::new(),
             pending: Vec::new(),
@@ -180,7 +180,7 @@ impl Walk {
 
     /// Counts an operation in the same way as the allocator.
     fn count(&mut self, stream: StreamId, operation: impl Fn(&mut StreamCounters) -> Counting) {
-        let mut arena = self.arenas.of(stream).lock();
+        let mut arena = self.arenas.of(ArenaId::of_stream(stream)).lock();
         let before = format!("{:?}", arena.counters());
         if operation(arena.counters_mut()).is_ok() {
             self.fitted += 1;

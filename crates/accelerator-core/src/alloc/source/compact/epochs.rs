@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 
 use super::Compact;
-use crate::alloc::arena::Arena;
+use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::blocks::Owner;
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::source::context::Context;
@@ -34,6 +34,8 @@ struct EpochEnd {
 /// A thread that maps or unmaps, with exclusive access to the policy's mappings.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
+    /// The policy's arena.
+    pub(super) arena: ArenaId,
     pub(super) mapped: MutexGuard<'a, Mapped>,
 }
 
@@ -43,9 +45,9 @@ impl<'a> Mapper<'a> {
         self.mapped.mappings.with(self.context.address_space())
     }
 
-    /// Locks the arena that all streams share.
+    /// Locks the policy's arena.
     pub(super) fn arena(&self) -> Guard<'a, Arena> {
-        self.context.arenas.of(StreamId::SHARED).lock()
+        self.context.arenas.of(self.arena).lock()
     }
 
     /// Locks that arena for one operation of the policy.

@@ -7,7 +7,7 @@ use super::place::{Target, with_pool};
 use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
-use crate::alloc::arena::AllocatedBlock;
+use crate::alloc::arena::{AllocatedBlock, ArenaId};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
@@ -29,6 +29,7 @@ enum Action<'a> {
 /// An alias to be mapped, and the blocks held for it, from whose bytes it is to be made. On drop these become free.
 struct HeldAlias<'a> {
     context: &'a Context,
+    arena: ArenaId,
     stream: StreamId,
     alias: NewAlias,
     blocks: Vec<BlockId>,
@@ -45,7 +46,7 @@ impl HeldAlias<'_> {
 impl Drop for HeldAlias<'_> {
     fn drop(&mut self) {
         if !self.blocks.is_empty() {
-            let mut arena = self.context.arenas.of(StreamId::SHARED).lock();
+            let mut arena = self.context.arenas.of(self.arena).lock();
             self.release(Compact::of(&mut arena));
         }
     }
@@ -60,12 +61,12 @@ impl CompactSource {
         request: Request,
         stream: StreamId,
     ) -> Option<Entry<'a>> {
-        let shared = context.arenas.of(StreamId::SHARED);
+        let shared = context.arenas.of(ArenaId::SHARED);
         let mut arena = shared.lock();
         if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
             if let Some(mapped) = try_lock(&self.mapped) {
-                Mapper { context, mapped }.end_epochs(stream, false);
+                Mapper { context, arena: ArenaId::SHARED, mapped }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
@@ -115,7 +116,7 @@ impl<'a> Mapper<'a> {
     }
 
     fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {
-        let mut entered = self.context.arenas.settle(StreamId::SHARED);
+        let mut entered = self.context.arenas.settle(self.arena);
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
         let miss = Miss { request: &wanted.request, owner, driver, effort };
@@ -137,8 +138,8 @@ impl<'a> Mapper<'a> {
             Plan::MapAlias(alias) => {
                 let hold = |part: &Part| compact.hold(part.chunk + part.from, part.to - part.from, owner);
                 let blocks = alias.parts.iter().map(hold).collect();
-                let (context, stream) = (self.context, wanted.stream);
-                Action::MapAlias(HeldAlias { context, stream, alias, blocks })
+                let (context, arena, stream) = (self.context, self.arena, wanted.stream);
+                Action::MapAlias(HeldAlias { context, arena, stream, alias, blocks })
             }
         }
     }
@@ -147,14 +148,14 @@ impl<'a> Mapper<'a> {
     fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Grown<u64> {
         let context = self.context;
         let len = lens.iter().sum();
-        let mut charge = context.charge(StreamId::SHARED, len)?;
+        let mut charge = context.charge(self.arena, len)?;
         let range = self.range_with_space(wanted, len)?;
         let (ReservedRange { segment, end: offset, .. }, start) =
             self.in_arena(|compact| (compact.ranges[range], compact.end_of(range)));
         let (made, result) = self.mappings().make((segment, offset), lens);
         if made > 0 {
             let made = &lens[..made];
-            let mut entered = context.arenas.settle(StreamId::SHARED);
+            let mut entered = context.arenas.settle(self.arena);
             let pages = PageRange { segment, offset, len: made.iter().sum() };
             entered.pages_mapped(pages, charge.use_up(pages.len), wanted);
             let compact = Compact::of(entered.arena());
@@ -241,7 +242,7 @@ impl<'a> Mapper<'a> {
         mapped: Option<MappedAlias>,
         from: u64,
     ) -> Option<AllocatedBlock> {
-        let mut entered = self.context.arenas.settle(StreamId::SHARED);
+        let mut entered = self.context.arenas.settle(self.arena);
         let (arena, statistics) = entered.parts();
         let compact = Compact::of(arena);
         held.release(compact);

@@ -1,8 +1,8 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, each of which
-//! imports only from those above it:
+//! The blocks of all streams are in one arena, [`ArenaId::SHARED`]. The modules, each of which imports only from those
+//! above it:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several
@@ -34,7 +34,7 @@ use self::owners::Owners;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
-use crate::alloc::arena::{Arena, FreeLists, Store};
+use crate::alloc::arena::{Arena, ArenaId, FreeLists, Store};
 use crate::alloc::settings::{Policy, Request};
 use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
@@ -59,8 +59,9 @@ pub(crate) struct Compact {
 }
 
 impl Compact {
-    pub(crate) fn new() -> Self {
-        Self { store: Store::new(StreamId::SHARED, FreeLists::by_position()), ..Self::default() }
+    pub(crate) fn new(arena: ArenaId) -> Self {
+        let store = Store::new(arena, StreamId::SHARED, FreeLists::by_position());
+        Self { store, ..Self::default() }
     }
 
     /// Returns the state of this policy's arena.
@@ -88,7 +89,7 @@ impl Source for CompactSource {
         }
         drop(arena);
         let entry = self.enter_shared(context, request, stream);
-        entry.unwrap_or_else(|| (context.arenas.of(stream).lock(), request))
+        entry.unwrap_or_else(|| (context.arenas.of(ArenaId::of_stream(stream)).lock(), request))
     }
 
     fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
@@ -110,7 +111,7 @@ impl Source for CompactSource {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }
-        let mut mapper = Mapper { context, mapped: lock(&self.mapped) };
+        let mut mapper = Mapper { context, arena: wanted.parameters.arena, mapped: lock(&self.mapped) };
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
@@ -124,9 +125,12 @@ impl Source for CompactSource {
     }
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        if !arena.lock().is_shared() {
+        let arena = arena.lock();
+        if !arena.is_shared() {
             return Ok(());
         }
-        Mapper { context, mapped: lock(&self.mapped) }.release(pool)
+        let id = arena.id();
+        drop(arena);
+        Mapper { context, arena: id, mapped: lock(&self.mapped) }.release(pool)
     }
 }

@@ -9,17 +9,17 @@ use std::sync::Mutex;
 use self::turns::Turns;
 use super::context::{Charge, Context, Grown};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::{Entered, Parameters, settled};
 use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
-use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
+use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result};
 
 #[derive(Default)]
 pub(super) struct Expandable {
-    /// The address space of each stream, indexed by stream number.
+    /// The address space of each arena, indexed by arena number.
     mappings: Table<Mutex<Mappings>>,
     turns: Turns,
 }
@@ -37,8 +37,7 @@ impl Source for Expandable {
     /// as free memory. Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         let mut charge = context.charge(wanted.parameters.arena, wanted.segment_size)?;
-        let stream = wanted.parameters.stream;
-        let own = self.mappings(stream);
+        let own = self.mappings(wanted.parameters.arena);
         let free = try_lock(own);
         let has_waited = free.is_none();
         let mut mappings = free.unwrap_or_else(|| lock(own));
@@ -61,7 +60,7 @@ impl Source for Expandable {
             let Err(error) = done else { continue };
             if let Some(range) = mapped {
                 // Pages that the driver refused to unmap are free memory.
-                let mut entered = context.arenas.settle(stream);
+                let mut entered = context.arenas.settle(wanted.parameters.arena);
                 add_pages(&mut entered, range, wanted, &mut charge);
             }
             return Err(context.refused(context.failure(error, OutOfMemoryCause::Device)));
@@ -71,8 +70,8 @@ impl Source for Expandable {
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
     /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        let stream = arena.lock().stream();
-        let (Some(driver), Some(mappings)) = (context.driver.address_space(), self.mappings.get(stream.get())) else {
+        let id = arena.lock().id();
+        let (Some(driver), Some(mappings)) = (context.driver.address_space(), self.mappings.get(id.get())) else {
             return Ok(());
         };
         let mut mappings = lock(mappings);
@@ -84,6 +83,7 @@ impl Source for Expandable {
         }
         let _returning = context.returning.begin();
         entered.pages_leave(ranges.iter().copied());
+        let stream = entered.arena().stream();
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -127,8 +127,8 @@ impl Expandable {
         (len, done)
     }
 
-    fn mappings(&self, stream: StreamId) -> &Mutex<Mappings> {
-        self.mappings.get_or_init(stream.get(), Mutex::default)
+    fn mappings(&self, arena: ArenaId) -> &Mutex<Mappings> {
+        self.mappings.get_or_init(arena.get(), Mutex::default)
     }
 }
 
@@ -145,7 +145,7 @@ fn next(
     let parameters = &wanted.parameters;
     let request = &parameters.request;
     let clock = context.arenas.clock(request.pool);
-    let mut entered = context.arenas.settle(parameters.stream);
+    let mut entered = context.arenas.settle(parameters.arena);
     let grown = mapped.map(|range| add_pages(&mut entered, range, wanted, charge));
     let store = entered.arena().store_mut();
     let grown = grown.filter(|grown| store.blocks[*grown].size >= request.size);
