@@ -56,7 +56,8 @@ impl Vulkan {
     /// Opens the device with this number. It hands out at most `capacity` bytes; with `None`, as many as it has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a number out of range; errors of the driver.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a number out of range; errors of the
+    /// driver.
     pub fn with_capacity(ordinal: u32, capacity: Option<u64>) -> DriverResult<Self> {
         let listed = devices::all().ok().and_then(|devices| devices.get(ordinal as usize));
         let no_device = answer::refused("vkEnumeratePhysicalDevices", "no device has this number");
