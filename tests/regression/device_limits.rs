@@ -81,11 +81,12 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
     let before = (allocator.snapshot(), allocator.statistics(), device.backend().used());
 
     let report = refusal(device, 16 * MIB + 1);
-    let driver = DriverError::new(DriverErrorKind::AllocationTooLarge, "alloc", -1, "more than the largest allocation");
+    let kind = DriverErrorKind::AllocationTooLarge;
+    let driver = DriverError::refused(kind, "alloc", "more than the largest allocation");
     assert_eq!(report.cause, OutOfMemoryCause::AllocationTooLarge { largest: 16 * MIB, driver });
     assert_eq!((report.requested, report.segment), (16 * MIB + 1, 18 * MIB));
     let text = report.to_string();
-    for part in ["16.00 MiB", "alloc failed", "more than the largest allocation"] {
+    for part in ["16.00 MiB", "alloc was refused: more than the largest allocation"] {
         assert!(text.contains(part), "`{part}` in: {text}");
     }
     assert_eq!(*observed.lock().unwrap(), [report]);

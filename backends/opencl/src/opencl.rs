@@ -56,8 +56,7 @@ impl OpenCl {
         let priorities = if hinted_queue(&context, device, -1).is_ok() { (1, -1) } else { (0, 0) };
         let total_memory = devices::number(device, device::CL_DEVICE_GLOBAL_MEM_SIZE)?;
         let name = devices::text(device, device::CL_DEVICE_NAME);
-        let capacity = capacity.map_or(total_memory, |most| total_memory.min(most));
-        let mut properties = DeviceProperties::new(name, capacity);
+        let mut properties = DeviceProperties::new(name, capacity.unwrap_or(total_memory));
         properties.driver = devices::driver(device);
         properties.largest_allocation = devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?;
         properties.alignment = (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1);
