@@ -14,6 +14,8 @@ step cuda-conformance 'simulated CUDA: conformance, other orders of work, each d
 step_cuda-conformance() {
   programs
   ACCELERATOR_REQUIRE=cuda conformance cuda on_simulated_cuda
+  # With a second device, the threads of this case also copy between the two.
+  CUDA_SIM_DEVICES=2 on_simulated_cuda "$built/accel" conformance --backend cuda M142
   # Fails only the first call of each function. The default also fails the 1,000th call, and takes twice as long.
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }
