@@ -15,7 +15,7 @@ step_cuda-conformance() {
   programs
   ACCELERATOR_REQUIRE=cuda conformance cuda on_simulated_cuda
   # With a second device, the threads of this case also copy between the two.
-  CUDA_SIM_DEVICES=2 on_simulated_cuda "$built/accel" conformance --backend cuda M142
+  CUDA_SIM_DEVICES=2 conformance_cases cuda M142 on_simulated_cuda
   # Fails only the first call of each function. The default also fails the 1,000th call, and takes twice as long.
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }

@@ -38,7 +38,7 @@ step_vulkan-conformance() {
 step vulkan-validation 'Vulkan: conformance and tests under the Khronos validation layer'
 step_vulkan-validation() {
   programs
-  validated "$built/accel" conformance --backend vulkan
+  validated conformance_cases vulkan ''
   validated cargo test --workspace --locked --test vulkan
 }
 
@@ -69,7 +69,7 @@ step_vulkan-newer-driver() {
     backends/vulkan
   validation_settings /var/log/validation.txt | as_root tee "$scratch/debian13/var/log/vk_layer_settings.txt" >/dev/null
   # This driver has address space for 2 GiB, of which each open device takes some. On one core, one case runs at a time.
-  on_newer_driver ACCELERATOR_VULKAN_CAPACITY=512MiB taskset -c 0 "$(realpath "$built/accel")" conformance --backend vulkan
+  conformance_cases vulkan '' on_newer_driver ACCELERATOR_VULKAN_CAPACITY=512MiB taskset -c 0
   on_newer_driver ACCELERATOR_REQUIRE=vulkan,vulkan-virtual-memory "$program"
 }
 on_newer_driver() {

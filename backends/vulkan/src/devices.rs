@@ -10,7 +10,7 @@ use ash::vk;
 use crate::answer;
 use crate::library::library;
 use crate::offer::Offer;
-use crate::queues::Choice;
+use crate::queues::{Choice, Queues};
 
 const CAPACITY: &str = "ACCELERATOR_VULKAN_CAPACITY";
 const DEVICES: &str = "ACCELERATOR_VULKAN_DEVICES";
@@ -35,6 +35,8 @@ const TYPES: [(&str, &[vk::PhysicalDeviceType]); 6] = [
 pub(crate) struct Device {
     /// The driver's handle, which stays valid until the process ends.
     pub(crate) physical: vk::PhysicalDevice,
+    /// The queues that `ACCELERATOR_VULKAN_QUEUES` chooses.
+    pub(crate) queues: Queues,
     kind: vk::PhysicalDeviceType,
     name: String,
 }
@@ -69,7 +71,7 @@ fn chosen(devices: Vec<Device>, list: &DeviceList) -> Result<Vec<Device>, Unavai
 
 /// Returns all usable devices, or the reason if there are none.
 fn find() -> Result<Vec<Device>, Unavailable> {
-    let (library, queues) = (library()?, Choice::read()?);
+    let (choice, library) = (Choice::read()?, library()?);
     // SAFETY: The instance lives until the process ends.
     let found = unsafe { library.instance.enumerate_physical_devices() };
     let found = answer::of("vkEnumeratePhysicalDevices", found).map_err(|error| Unavailable::new(error.to_string()))?;
@@ -77,9 +79,11 @@ fn find() -> Result<Vec<Device>, Unavailable> {
     for physical in found {
         match Offer::of(&library.instance, physical, library.version) {
             Err(error) => reasons.push(error.to_string()),
-            Ok(offer) => match offer.flaw().map(|flaw| flaw.to_string()).or_else(|| queues.flaw(&offer.families)) {
-                Some(flaw) => reasons.push(format!("`{}`: {flaw}", offer.name)),
-                None => devices.push(Device { physical, kind: offer.properties.device_type, name: offer.name }),
+            Ok(offer) => match offer.flaw().map_or_else(|| choice.of(&offer.families), |flaw| Err(flaw.to_string())) {
+                Err(reason) => reasons.push(format!("`{}`: {reason}", offer.name)),
+                Ok(queues) => {
+                    devices.push(Device { physical, queues, kind: offer.properties.device_type, name: offer.name });
+                }
             },
         }
     }
@@ -94,7 +98,8 @@ mod tests {
     use super::*;
 
     fn order(list: &str) -> Result<String, Unavailable> {
-        let device = |kind, name: &str| Device { physical: vk::PhysicalDevice::null(), kind, name: name.to_owned() };
+        let (physical, queues) = (vk::PhysicalDevice::null(), Queues { family: 0, count: 1, timestamp_bits: 0 });
+        let device = |kind, name: &str| Device { physical, queues, kind, name: name.to_owned() };
         let devices = vec![
             device(vk::PhysicalDeviceType::CPU, "llvmpipe (LLVM 15)"),
             device(vk::PhysicalDeviceType::INTEGRATED_GPU, "Intel(R) UHD"),

@@ -1,10 +1,10 @@
 //! Which queues of a device the streams use.
 
-use accelerator_core::backend_kit::read_variable;
-use accelerator_core::{DriverResult, Unavailable};
-use ash::vk;
+use std::fmt;
 
-use crate::answer;
+use accelerator_core::Unavailable;
+use accelerator_core::backend_kit::read_variable;
+use ash::vk;
 
 const QUEUES: &str = "ACCELERATOR_VULKAN_QUEUES";
 /// The number of queues to use if the environment gives none. Further streams share them.
@@ -54,45 +54,46 @@ impl Choice {
         Some(Self { family, at_most })
     }
 
-    /// Why none of the families of a device is chosen, or `None` if one is.
-    pub(crate) fn flaw(self, families: &[vk::QueueFamilyProperties]) -> Option<String> {
-        if self.of(families).is_ok() {
-            return None;
-        }
-        let wanted = match self.family {
-            Family::Compute => return Some("no queue family runs kernels".to_owned()),
-            Family::Graphics => "graphics".to_owned(),
-            Family::Number(number) => number.to_string(),
-        };
-        let usable = (0..).zip(families).filter(|(_, family)| family.queue_flags.contains(vk::QueueFlags::COMPUTE));
-        let there: Vec<_> = usable.map(|(number, _): (u32, _)| number.to_string()).collect();
-        Some(format!("{QUEUES} asks for `{wanted}`, but the queue families that run kernels are {}", there.join(", ")))
-    }
-
     /// Chooses among the families of a device.
     ///
     /// # Errors
-    /// No family of the device has queues of this kind that run kernels.
-    pub(crate) fn of(self, families: &[vk::QueueFamilyProperties]) -> DriverResult<Queues> {
-        let usable = (0..).zip(families).filter(|(number, family)| {
-            family.queue_flags.contains(vk::QueueFlags::COMPUTE)
-                && match self.family {
-                    Family::Compute => true,
-                    Family::Graphics => draws(family),
-                    Family::Number(wanted) => *number == wanted,
-                }
+    /// Why none of them is chosen, for people to read.
+    pub(crate) fn of(self, families: &[vk::QueueFamilyProperties]) -> Result<Queues, String> {
+        let with_kernels =
+            (0..).zip(families).filter(|(_, family)| family.queue_flags.contains(vk::QueueFlags::COMPUTE));
+        let with_kernels: Vec<(u32, _)> = with_kernels.collect();
+        let wanted = with_kernels.iter().filter(|(number, family)| match self.family {
+            Family::Compute => true,
+            Family::Graphics => draws(family),
+            Family::Number(wanted) => *number == wanted,
         });
-        let best = usable.max_by_key(|(number, family)| {
+        let best = wanted.max_by_key(|(number, family)| {
             // The first of those that are equally good: its number is the least.
             (family.timestamp_valid_bits > 0, !draws(family), family.queue_count, u32::MAX - number)
         });
-        let none = "no queue family of the device runs kernels and is the one that ACCELERATOR_VULKAN_QUEUES names";
-        let (number, family) = best.ok_or_else(|| answer::refused("vkGetPhysicalDeviceQueueFamilyProperties", none))?;
+        let Some((number, family)) = best else {
+            if with_kernels.is_empty() {
+                return Err("no queue family runs kernels".to_owned());
+            }
+            let numbers: Vec<_> = with_kernels.iter().map(|(number, _)| number.to_string()).collect();
+            let (wanted, numbers) = (self.family, numbers.join(", "));
+            return Err(format!("{QUEUES} asks for `{wanted}`, but the queue families that run kernels are {numbers}"));
+        };
         Ok(Queues {
-            family: number,
+            family: *number,
             count: family.queue_count.min(self.at_most),
             timestamp_bits: family.timestamp_valid_bits,
         })
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compute => f.write_str("compute"),
+            Self::Graphics => f.write_str("graphics"),
+            Self::Number(number) => write!(f, "{number}"),
+        }
     }
 }
 
@@ -185,5 +186,17 @@ mod tests {
         let choice = Choice::parse("compute").unwrap_or_else(|| unreachable!("the default"));
         assert_eq!(choice.of(&[only]), Ok(Queues { family: 0, count: 1, timestamp_bits: 0 }));
         assert!(choice.of(&[]).is_err());
+    }
+
+    #[test]
+    fn a_choice_that_no_family_meets_is_told_which_families_there_are() {
+        let family = |queue_flags| vk::QueueFamilyProperties { queue_flags, queue_count: 1, ..Default::default() };
+        let (copies, computes) = (family(vk::QueueFlags::TRANSFER), family(vk::QueueFlags::COMPUTE));
+        let told = |text, families: &[_]| Choice::parse(text).and_then(|choice| choice.of(families).err());
+        for (text, wanted) in [("graphics:2", "graphics"), ("0", "0")] {
+            let reason = format!("{QUEUES} asks for `{wanted}`, but the queue families that run kernels are 1, 2");
+            assert_eq!(told(text, &[copies, computes, computes]), Some(reason));
+        }
+        assert_eq!(told("graphics", &[copies]).as_deref(), Some("no queue family runs kernels"));
     }
 }

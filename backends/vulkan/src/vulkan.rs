@@ -18,7 +18,6 @@ use crate::library::library;
 use crate::memory::{Allocation, Memory, VulkanPtr};
 use crate::offer::Offer;
 use crate::pinned::PinnedMemory;
-use crate::queues::Choice;
 use crate::staging::Staging;
 use crate::stream::VulkanStream;
 use crate::table::Table;
@@ -64,16 +63,14 @@ impl Vulkan {
         let (Some(listed), Ok(library)) = (listed, library()) else { return Err(no_device) };
         let instance = &library.instance;
         let offer = Offer::of(instance, listed.physical, library.version)?;
-        let bad_choice = |_| answer::refused("vkGetDeviceQueue", "ACCELERATOR_VULKAN_QUEUES has no such form");
-        let family = Choice::read().map_err(bad_choice)?.of(&offer.families)?;
-        let device = Device::create(instance, listed.physical, &offer, family)?;
+        let device = Device::create(instance, listed.physical, &offer, listed.queues)?;
         Self::new(device, &offer, capacity)
     }
 
     pub(crate) fn new(device: Arc<Device>, offer: &Offer, capacity: Option<u64>) -> DriverResult<Self> {
         let memory = Arc::new(Memory::new(&device, offer)?);
         let size = memory.segments.heap_size;
-        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.map_or(size, |most| size.min(most)));
+        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(size).min(size));
         properties.driver = offer.driver.clone();
         properties.largest_allocation = offer.largest_allocation;
         properties.alignment = memory.alignment;
@@ -120,7 +117,6 @@ unsafe impl Backend for Vulkan {
 
     fn probe() -> Result<u32, Unavailable> {
         devices::capacity()?;
-        Choice::read()?;
         Ok(devices::all()?.len() as u32)
     }
 
