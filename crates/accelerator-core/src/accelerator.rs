@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, EventFlags, StreamKind};
+use crate::current::{current_stream, set_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
 use crate::stream::{Instance, Stream, Streams};
@@ -159,6 +160,28 @@ impl<B: Backend> Accelerator<B> {
     /// The stream with this number, if it exists.
     pub fn stream_by_id(&self, id: StreamId) -> Option<Stream<B>> {
         self.streams.get(id)
+    }
+
+    /// The current stream of this thread: at first the default stream. PyTorch: `torch.accelerator.current_stream`.
+    ///
+    /// The calls of this crate name their stream. The current stream only decides whether a free, a use of a memory
+    /// pool, or a call that empties the cache is part of a capture: they are if the current stream captures.
+    /// [`Graph::capture_begin`](crate::Graph::capture_begin) sets it.
+    pub fn current_stream(&self) -> Stream<B> {
+        match current_stream(self.instance) {
+            StreamId::DEFAULT => self.default_stream, // the usual one needs no look-up
+            id => self.stream_by_id(id).unwrap_or(self.default_stream),
+        }
+    }
+
+    /// Sets the current stream of this thread. PyTorch: `torch.accelerator.set_stream`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
+    pub fn set_current_stream(&self, stream: Stream<B>) -> Result<()> {
+        stream.check(self.instance)?;
+        set_current_stream(self.instance, stream.id());
+        Ok(())
     }
 
     /// A new event.

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
+use crate::graphs::Graphs;
 use crate::host_memory;
 use crate::types::{
     DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo, Unavailable,
@@ -301,6 +302,11 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// could have `&mut` to the same bytes. The core does not rely on it; the conformance suite checks it.
     fn serializes_conflicts(&self) -> bool {
         false
+    }
+
+    /// Returns the backend's graphs, if it has any.
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        None
     }
 
     /// Returns the backend's direct copies between its devices, if it has any. Otherwise the core copies through the

@@ -15,12 +15,15 @@ use crate::backend::{Backend, Place};
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
+use crate::sync::Step;
 use crate::types::{Device, DevicePtr, DriverResult, Error, Result, check_bounds};
 
 /// Device memory. Dropping it frees the memory to the stream that it was allocated on.
 ///
 /// Every operation on another stream records that use itself, so the memory is not reused before that work is done. The
 /// *order* of work on two streams is up to the program, as everywhere: use events.
+///
+/// While the buffer's pool is [paused](crate::MemPool::pause), its operations fail with [`Error::MemPool`].
 #[must_use]
 pub struct Buffer<B: Backend> {
     accelerator: &'static Accelerator<B>,
@@ -86,12 +89,24 @@ impl<B: Backend> Buffer<B> {
     /// Records that `stream` uses the buffer. The safe operations do this themselves. PyTorch: `Tensor.record_stream`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device.
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::MemPool`] if the memory is paused.
     pub fn record_use(&self, stream: Stream<B>) -> Result<()> {
-        match &self.allocation {
-            Some(allocation) => self.accelerator.allocator().record_use(allocation, stream),
-            None => stream.check(self.accelerator.instance()),
-        }
+        self.begin_use(stream).map(drop)
+    }
+
+    /// Records that `stream` uses the buffer, and keeps its memory from being [paused](crate::MemPool::pause) until the
+    /// work is submitted: until the returned value is dropped.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::MemPool`] if the memory is paused.
+    pub fn begin_use(&self, stream: Stream<B>) -> Result<BufferUse> {
+        let Some(allocation) = &self.allocation else {
+            stream.check(self.accelerator.instance())?;
+            return Ok(BufferUse(None));
+        };
+        let allocator = self.accelerator.allocator();
+        allocator.record_use(allocation, stream)?;
+        allocator.begin_use(allocation).map(BufferUse)
     }
 
     /// Fills the buffer with one byte value, asynchronously on `stream`.
@@ -99,7 +114,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn fill(&mut self, value: u8, stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len)) = self.part(0, self.len, stream)? else { return Ok(()) };
+        let Some((ptr, len, _use)) = self.part(0, self.len, stream)? else { return Ok(()) };
         // SAFETY: `part` returns a range inside the allocation. `self` is borrowed mutably, and its memory is not
         // reused until this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
@@ -111,7 +126,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
         let copied = self.copy_and_wait(Place::Device(ptr), source, len, stream);
         self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
@@ -122,7 +137,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());
         let copied = self.copy_and_wait(destination, Place::Device(ptr), len, stream);
         self.submitted(copied, OperatorKind::CopyToHost, len, stream)
@@ -137,8 +152,8 @@ impl<B: Backend> Buffer<B> {
         if source.device() != self.device() {
             return self.copy_from_peer(source, stream, source.stream());
         }
-        let Some((to, len)) = self.part(0, source.len, stream)? else { return Ok(()) };
-        let Some((from, _)) = source.part(0, source.len, stream)? else { return Ok(()) };
+        let Some((to, len, _use)) = self.part(0, source.len, stream)? else { return Ok(()) };
+        let Some((from, _, _use_of_source)) = source.part(0, source.len, stream)? else { return Ok(()) };
         let (to, from) = (Place::Device(to), Place::Device(from));
         // SAFETY: Both ranges lie inside their allocations. These are distinct, since one is borrowed mutably. Neither
         // is reused until this stream is done with it.
@@ -161,7 +176,7 @@ impl<B: Backend> Buffer<B> {
     ) -> Result<()> {
         let from = source.part(&range, self.accelerator.instance())?;
         let part = self.part(offset, range.end - range.start, stream)?;
-        let Some(((to, len), from)) = part.zip(from) else { return Ok(()) };
+        let Some(((to, len, _use), from)) = part.zip(from) else { return Ok(()) };
         source.before_read(stream)?;
         let (to, from) = (Place::Device(to), Place::Host(from));
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading`
@@ -186,7 +201,7 @@ impl<B: Backend> Buffer<B> {
         let len = range.end.wrapping_sub(range.start);
         let part = self.part(range.start, len, stream)?;
         let to = destination.part(&(offset..offset.saturating_add(len)), self.accelerator.instance())?;
-        let Some(((from, len), to)) = part.zip(to) else { return Ok(()) };
+        let Some(((from, len, _use), to)) = part.zip(to) else { return Ok(()) };
         destination.before_write(stream)?;
         let (to, from) = (Place::Host(to), Place::Device(from));
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing`
@@ -213,10 +228,10 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// A range for work on `stream`, which is recorded as a user; `None` if it has no bytes.
-    fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<(B::Ptr, NonZeroU64)>> {
+    fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<Part<B>>> {
         check_bounds(offset, len, self.len)?;
-        self.record_use(stream)?;
-        Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len)))
+        let begun = self.begin_use(stream)?;
+        Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len, begun)))
     }
 
     fn copy_and_wait(
@@ -245,6 +260,19 @@ impl<B: Backend> Buffer<B> {
         self.device().driver_result(result)?;
         report_operator(|| Operator::on(stream, kind, len.get()));
         Ok(())
+    }
+}
+
+/// A range of a buffer, which is not paused meanwhile.
+type Part<B> = (<B as Backend>::Ptr, NonZeroU64, BufferUse);
+
+/// Keeps the memory of a buffer from being paused until it is dropped.
+#[must_use = "the memory may be paused as soon as this is dropped"]
+pub struct BufferUse(Option<Step<'static>>);
+
+impl fmt::Debug for BufferUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "BufferUse" } else { "BufferUse(cannot be paused)" })
     }
 }
 

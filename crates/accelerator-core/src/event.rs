@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, EventFlags};
+use crate::current::current_stream;
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{OwnedLock, Table, lock};
 use crate::types::{Device, DriverResult, Error, Result, StreamId};
@@ -148,6 +149,18 @@ pub(crate) struct EventNumber(u32);
 pub(crate) trait Events: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
 
+    /// Returns the number of the capture that the current stream of this thread takes part in.
+    fn current_capture(&self) -> DriverResult<Option<u64>>;
+
+    /// Returns the number of the capture that a stream takes part in, if the backend has graphs.
+    fn capture_of(&self, stream: StreamId) -> DriverResult<Option<u64>>;
+
+    /// [`Graphs::mark`](crate::Graphs::mark).
+    fn mark(&self, stream: StreamId) -> DriverResult<Option<u64>>;
+
+    /// [`Graphs::precede`](crate::Graphs::precede).
+    fn precede(&self, marks: &[u64], stream: StreamId) -> DriverResult<Vec<bool>>;
+
     /// Records an event after the work submitted to the stream so far. Returns `None` while the stream is being
     /// captured, because the event would never be complete.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
@@ -227,6 +240,23 @@ impl<B: Backend> Events for EventPool<B> {
     #[inline]
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
         self.backend.is_capturing(self.stream(stream))
+    }
+
+    fn current_capture(&self) -> DriverResult<Option<u64>> {
+        self.capture_of(current_stream(self.streams.owner))
+    }
+
+    fn capture_of(&self, stream: StreamId) -> DriverResult<Option<u64>> {
+        self.backend.graphs().map_or(Ok(None), |graphs| graphs.capture_of(self.stream(stream)))
+    }
+
+    fn mark(&self, stream: StreamId) -> DriverResult<Option<u64>> {
+        self.backend.graphs().map_or(Ok(None), |graphs| graphs.mark(self.stream(stream)))
+    }
+
+    fn precede(&self, marks: &[u64], stream: StreamId) -> DriverResult<Vec<bool>> {
+        let none = || Ok(vec![false; marks.len()]);
+        self.backend.graphs().map_or_else(none, |graphs| graphs.precede(marks, self.stream(stream)))
     }
 
     #[inline]

@@ -6,8 +6,13 @@ mod alloc;
 mod backend;
 pub mod backend_kit;
 mod buffer;
+mod current;
 mod event;
+mod graph;
+mod graphs;
 mod host_memory;
+mod mem_pool;
+mod mem_source;
 mod operator;
 mod peer;
 mod pinned;
@@ -21,20 +26,25 @@ pub use accelerator::Accelerator;
 pub use alloc::ChunkLengths;
 pub use alloc::{
     Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
-    HistoryAction, HistoryContext, HistoryEntry, Policy, Recording, RoundupDivisions,
+    HistoryAction, HistoryContext, HistoryEntry, MemPoolRequests, MemPoolRoute, Policy, PoolCheckpoint, Recording,
+    RestoreError, RestoredPool, RoundupDivisions,
 };
 pub use backend::{Backend, EventFlags, PeerCopies, Place, StreamKind};
 pub use backend_kit::{Accounting, read_capacity, read_variable};
-pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
+pub use buffer::{Buffer, BufferUse, Slice, SliceMut, View, element_count};
 pub use event::Event;
+pub use graph::Graph;
+pub use graphs::{CaptureMode, ExecutableGraph, Graphs};
+pub use mem_pool::{Keep, MemPool, MemPoolGuard, MemPoolOptions, PauseProgress, PauseReport};
+pub use mem_source::SegmentSource;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use sync::HookId;
 pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError,
-    DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
-    MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot,
-    Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable,
+    DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemPoolId,
+    MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result,
+    SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

@@ -24,8 +24,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Driver`](crate::Error::Driver).
     pub fn copy_from_peer(&mut self, source: &Self, stream: Stream<B>, source_stream: Stream<B>) -> Result<()> {
         check_bounds(0, source.len(), self.len())?;
-        self.record_use(stream)?;
-        source.record_use(source_stream)?;
+        let _uses = (self.begin_use(stream)?, source.begin_use(source_stream)?);
         let peers = stream.backend().peer_copies().zip(source_stream.backend().peer_copies());
         match peers.map(|peers| directly(peers, self, stream, source, source_stream)) {
             Some(Err(error)) if error.kind == DriverErrorKind::Unsupported => {}

@@ -12,6 +12,7 @@
 //! | [`driver`] | the driver, with its types erased |
 //! | [`arenas`] | all arenas of a device, and its statistics |
 //! | [`source`] | where memory comes from, and where it goes back to |
+//! | [`mem_pools`] | the private pools of a device, and the requests that go to them |
 //! | [`pending`], [`hooks`] | freed blocks that streams still use; user callbacks |
 //! | [`device`] | the allocator of a device: the warm path, the slow path, the ladder |
 //! | [`allocator`] | the same allocator with the backend's types |
@@ -24,12 +25,16 @@ mod device;
 mod driver;
 mod history;
 mod hooks;
+mod mem_pools;
 mod pending;
 mod settings;
 mod source;
 mod stats;
 
-pub use self::allocator::{Allocation, CachingAllocator, ForeignAllocation};
+pub use self::allocator::{
+    Allocation, CachingAllocator, ForeignAllocation, MemPoolRequests, MemPoolRoute, PoolCheckpoint, RestoreError,
+    RestoredPool,
+};
 pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;

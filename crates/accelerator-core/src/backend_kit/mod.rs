@@ -14,6 +14,7 @@
 //! | passes lengths to a driver as `usize` | [`byte_count`] |
 //! | must know which work of a stream is done | [`Submissions`] |
 //! | reuses events, queries or memory for copies | [`Pool`], [`Pooled`] |
+//! | has graphs, but its driver captures no streams | [`Captures`], [`EventCapture`], [`GraphNode`] |
 //! | waits for all streams before it frees memory | [`Streams`] |
 //! | measures time with a counter that wraps around | [`DeviceClock`], [`Timestamp`] |
 //! | measures time on the host | [`nanoseconds_between`] |
@@ -21,6 +22,7 @@
 //! | releases something with a call that may fail | [`try_twice`] |
 
 mod accounting;
+mod captures;
 mod clock;
 mod devices;
 mod handle_ptr;
@@ -35,6 +37,7 @@ mod submissions;
 mod variable;
 
 pub use self::accounting::Accounting;
+pub use self::captures::{Captures, EventCapture, GraphNode};
 pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
 pub use self::devices::DeviceList;
 pub use self::handle_ptr::HandlePtr;

@@ -2,12 +2,14 @@
 
 mod barrier;
 mod callbacks;
+mod gate;
 mod in_flight;
 mod owned_lock;
 mod thread_number;
 
 pub(crate) use self::callbacks::Callbacks;
 pub use self::callbacks::HookId;
+pub(crate) use self::gate::Gate;
 pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};

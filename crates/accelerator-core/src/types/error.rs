@@ -1,4 +1,8 @@
-use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, StreamId, Unavailable, printable};
+use std::path::PathBuf;
+
+use super::{
+    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, StreamId, Unavailable, printable,
+};
 
 /// The result of a fallible function of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,6 +114,40 @@ pub enum Error {
         device: Device,
         /// The trace address of the pointer.
         address: u64,
+    },
+
+    /// A memory pool cannot do what was asked of it.
+    #[error("{device}: memory pool {pool} {problem}")]
+    MemPool {
+        /// The device.
+        device: Device,
+        /// The pool.
+        pool: MemPoolId,
+        /// The reason, as the rest of a sentence.
+        problem: &'static str,
+    },
+
+    /// The contents of a paused memory pool cannot be written to a file, or read from it.
+    #[error("{device}: memory pool {pool}: {}: {error}", path.display())]
+    PoolFile {
+        /// The device.
+        device: Device,
+        /// The pool.
+        pool: MemPoolId,
+        /// The file.
+        path: PathBuf,
+        /// The error of the file system.
+        #[source]
+        error: std::io::Error,
+    },
+
+    /// A graph cannot do what was asked of it.
+    #[error("{device}: the graph {problem}")]
+    Graph {
+        /// The device.
+        device: Device,
+        /// The reason, as the rest of a sentence.
+        problem: &'static str,
     },
 
     /// A memory fraction is not between 0 and 1.

@@ -21,10 +21,14 @@ pub struct OutOfMemory {
     pub allowed: Option<u64>,
     /// Bytes in live allocations.
     pub allocated: u64,
+    /// Bytes of `allocated` that belong to private pools.
+    pub allocated_in_pools: u64,
     /// Bytes that are freed but still in use by streams.
     pub pending: u64,
     /// Bytes held from the driver.
     pub reserved: u64,
+    /// Bytes of `reserved` that are free in private pools.
+    pub free_in_pools: u64,
     /// The size of the largest free block in the cache of the request's stream, in bytes.
     pub largest_cached: u64,
     /// What may help, without settings that are already in force.
@@ -85,12 +89,18 @@ impl fmt::Display for OutOfMemory {
         if let Some(allowed) = self.allowed {
             write!(f, " The memory fraction allows {}.", Bytes(allowed))?;
         }
+        let in_pools = |f: &mut fmt::Formatter<'_>, bytes| match bytes {
+            0 => Ok(()),
+            bytes => write!(f, ", of which {} in private pools", Bytes(bytes)),
+        };
         write!(f, " {} is allocated", Bytes(*allocated))?;
+        in_pools(f, self.allocated_in_pools)?;
         if *pending > 0 {
             write!(f, ", {} is freed but still in use by streams", Bytes(*pending))?;
         }
         let unallocated = reserved.saturating_sub(allocated + pending);
         write!(f, ", and {} is reserved but unallocated", Bytes(unallocated))?;
+        in_pools(f, self.free_in_pools)?;
         if unallocated > 0 {
             write!(f, "; the largest free block that this stream could use is {}", Bytes(*largest_cached))?;
         }

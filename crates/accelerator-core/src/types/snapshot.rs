@@ -1,4 +1,4 @@
-use super::{Device, PoolKind, StreamId};
+use super::{Device, MemPoolId, PoolKind, StreamId};
 
 /// All segments and blocks of an allocator at one moment. PyTorch: `torch.cuda.memory_snapshot`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +23,13 @@ pub struct SegmentSnapshot {
     pub stream: StreamId,
     /// The pool that its blocks serve.
     pub pool: PoolKind,
+    /// The memory pool that it belongs to. PyTorch: `segment_pool_id`.
+    pub mem_pool: MemPoolId,
     /// Whether it consists of pages of an expandable segment. All ranges of such a segment have the same number.
     pub expandable: bool,
-    /// Bytes held from the driver.
+    /// Whether its memory is paused: its pages are back with the driver.
+    pub paused: bool,
+    /// Bytes held from the driver, or paused.
     pub total_size: u64,
     /// Bytes of allocated blocks.
     pub allocated_size: u64,

@@ -97,7 +97,20 @@ impl PoolStat {
         });
     }
 
-    fn entries(self, name: &str) -> impl Iterator<Item = (String, i64)> {
+    pub(crate) fn reset_peak(&mut self) {
+        self.each(Stat::reset_peak);
+    }
+
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.each(Stat::reset_accumulated);
+    }
+
+    fn each(&mut self, change: fn(&mut Stat)) {
+        [&mut self.all, &mut self.small_pool, &mut self.large_pool].into_iter().for_each(change);
+    }
+
+    /// The values under PyTorch's keys for this quantity, such as `NAME.all.current`.
+    pub fn entries(self, name: &str) -> impl Iterator<Item = (String, i64)> {
         let Self { all, small_pool, large_pool } = self;
         [("all", all), ("large_pool", large_pool), ("small_pool", small_pool)]
             .into_iter()
@@ -148,6 +161,9 @@ pub struct Statistics {
     pub num_oom_rejections: i64,
     /// `max_split_size_mb` in bytes when the allocator was made; -1 if unlimited.
     pub max_split_size: i64,
+    /// Bytes of `reserved_bytes` that are back with the driver while their pool is paused. It is not among the
+    /// [`entries`](Self::entries), since PyTorch has no such key.
+    pub paused_bytes: i64,
     /// Whether new memory comes from expandable segments: the settings ask for them, and the backend supports virtual
     /// memory. It is not among the [`entries`](Self::entries), since PyTorch has no such key.
     pub expandable_segments: bool,
@@ -186,9 +202,7 @@ impl Statistics {
     }
 
     fn each_stat(&mut self, change: fn(&mut Stat)) {
-        for (_, PoolStat { all, small_pool, large_pool }) in self.by_pool() {
-            [all, small_pool, large_pool].into_iter().for_each(change);
-        }
+        self.by_pool().into_iter().for_each(|(_, stat)| stat.each(change));
         self.oversize().into_iter().for_each(|(_, stat)| change(stat));
     }
 

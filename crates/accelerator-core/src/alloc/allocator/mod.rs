@@ -2,6 +2,8 @@
 #![allow(unsafe_code)] // restores the type of erased pointers
 
 mod allocation;
+mod exact;
+mod mem_pools;
 mod raw;
 
 use std::collections::HashMap;
@@ -9,7 +11,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
 pub use self::allocation::{Allocation, ForeignAllocation};
+pub use self::exact::{PoolCheckpoint, RestoreError, RestoredPool};
+pub use self::mem_pools::{MemPoolRequests, MemPoolRoute};
 use super::arena::AllocatedBlock;
+use super::blocks::Base;
 use super::device::DeviceAllocator;
 use super::driver::DriverOf;
 use super::history::{History, Recording};
@@ -17,7 +22,7 @@ use super::settings::{AllocatorConfig, HostSettings};
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
-use crate::sync::HookId;
+use crate::sync::{HookId, Step};
 use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 
 /// Serves memory of one device from a cache. It follows PyTorch's policy to the byte, unless
@@ -29,6 +34,7 @@ use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 /// callback.
 pub struct CachingAllocator<B: Backend> {
     owner: Instance,
+    streams: &'static Streams<B>,
     device: DeviceAllocator,
     /// The allocations that were returned as pointers.
     raw: Mutex<HashMap<B::Ptr, Allocation<B>>>,
@@ -40,7 +46,7 @@ impl<B: Backend> CachingAllocator<B> {
         let driver = Box::new(DriverOf::new(streams.backend));
         let events = Box::new(EventPool::new(streams));
         let device = DeviceAllocator::new(owner.device, driver, events, config);
-        Self { owner, device, raw: Mutex::default() }
+        Self { owner, streams, device, raw: Mutex::default() }
     }
 
     /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.
@@ -50,11 +56,26 @@ impl<B: Backend> CachingAllocator<B> {
     /// stream of another device; [`Error::Driver`](crate::Error::Driver).
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
         stream.check(self.owner)?;
-        self.device.allocate(bytes, stream.id(), |AllocatedBlock { arena, block, base, offset, size }| {
-            // SAFETY: The segments of this allocator come from its own driver, whose pointers have the type `B::Ptr`.
-            let ptr = unsafe { base.ptr::<B::Ptr>() }.offset(offset);
-            Allocation { arena, block, ptr, size, requested: bytes, stream }
-        })
+        self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
+    }
+
+    #[inline(always)]
+    fn allocation(&self, block: AllocatedBlock, requested: NonZeroU64, stream: Stream<B>) -> Allocation<B> {
+        let ptr = Self::ptr(&block);
+        let AllocatedBlock { arena, block, size, .. } = block;
+        Allocation { arena, block, ptr, size, requested, stream }
+    }
+
+    #[inline(always)]
+    fn ptr(block: &AllocatedBlock) -> B::Ptr {
+        Self::base_ptr(block.base).offset(block.offset)
+    }
+
+    #[inline(always)]
+    fn base_ptr(base: Base) -> B::Ptr {
+        // SAFETY: The segments of this allocator come from its own driver or from a pool's source, whose pointers both
+        // have the type `B::Ptr`.
+        unsafe { base.ptr::<B::Ptr>() }
     }
 
     /// Frees an allocation. Its own stream may reuse the memory at once; if other streams used it, it becomes free when
@@ -83,6 +104,12 @@ impl<B: Backend> CachingAllocator<B> {
             self.device.record_use(allocation.arena, allocation.block, stream.id());
         }
         Ok(())
+    }
+
+    /// Begins to use an allocation of this device: until the step ends, its memory is not paused.
+    #[inline(always)]
+    pub(crate) fn begin_use(&self, allocation: &Allocation<B>) -> Result<Option<Step<'_>>> {
+        self.device.begin_use(allocation.arena)
     }
 
     /// Returns whether the allocator has ever been searched for a block: false if nobody has used it. PyTorch:

@@ -1,5 +1,6 @@
 //! Segments that are a single free block and can therefore go back to the driver.
 
+use super::private::Private;
 use super::store::Store;
 use crate::alloc::blocks::{Base, Block, BlockId, Segment, SegmentId, State};
 use crate::types::{PoolKind, StreamId};
@@ -22,6 +23,8 @@ pub(crate) struct DetachedSegment {
     pub(crate) pool: PoolKind,
     /// The stream that it served.
     pub(crate) stream: StreamId,
+    /// The private pool that it was part of.
+    pub(crate) private: Private,
 }
 
 impl Store {
@@ -44,7 +47,7 @@ impl Store {
     pub(crate) fn detach_segment(&mut self, id: SegmentId, stream: StreamId) -> DetachedSegment {
         let Segment { base, size, pool, .. } = *self.blocks.segment(id);
         self.remove_segment(id);
-        DetachedSegment { base, size, pool, stream }
+        DetachedSegment { base, size, pool, stream, private: self.private.clone() }
     }
 
     /// Returns the free segments of a pool, in best-fit order.

@@ -1,26 +1,30 @@
 //! The counters, blocks and free lists of one stream, independent of driver and policy.
 
 mod claim;
+mod exact;
 mod free_lists;
 mod free_segments;
 mod id;
 mod pages;
 mod placement;
+mod private;
 mod store;
 
 use std::any::Any;
 use std::num::NonZeroU64;
 
+pub(crate) use self::exact::SegmentState;
 pub(crate) use self::free_lists::FreeLists;
 pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
 pub(crate) use self::id::ArenaId;
 pub(crate) use self::placement::Placement;
+pub(crate) use self::private::{OwnSegments, Private};
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
-use super::blocks::{Block, BlockId, SegmentId, State, Users};
+use super::blocks::{Block, BlockId, SegmentId, State, User, Users};
 use super::history::{CaptureContext, Recording};
-use super::settings::{AllocatorConfig, Request, RoundupDivisions};
+use super::settings::{AllocatorConfig, Policy, Request, RoundupDivisions, SMALL_SEGMENT};
 use super::stats::{Counting, StreamCounters};
-use crate::types::{PoolKind, StreamId};
+use crate::types::{MemPoolId, PoolKind, StreamId};
 
 /// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
 /// arena with its own lock.
@@ -30,9 +34,11 @@ use crate::types::{PoolKind, StreamId};
 pub(crate) struct Arena {
     /// Whether calls take the slow path: recording is on, searches are counted, or caching is off.
     slow_path: bool,
-    /// Whether `slow_path` is false, no segment is or will be expandable, and only best fit chooses blocks. The warm
-    /// path checks nothing else.
+    /// Whether `slow_path` is false, no segment is or will be expandable, only best fit chooses blocks and splits them,
+    /// and requests are not routed. The warm path checks nothing else.
     plain: bool,
+    /// Whether requests of the stream may have to go to a private pool instead.
+    routed: bool,
     /// Whether requests are rounded up to more than whole blocks.
     divides: bool,
     recording: Option<Recording>,
@@ -53,24 +59,70 @@ impl Arena {
         recording: Option<Recording>,
     ) -> Self {
         let store = Store::new(id, stream, FreeLists::default());
-        let (slow_path, plain, divides) = (false, false, false);
-        let mut arena = Self { slow_path, plain, divides, recording, store, placement };
+        let (slow_path, plain, routed, divides) = (false, false, false, false);
+        let mut arena = Self { slow_path, plain, routed, divides, recording, store, placement };
         arena.configure(config, recording);
         arena
     }
 
+    /// Makes an arena without blocks part of a private pool.
+    pub(crate) fn assign(
+        &mut self,
+        stream: StreamId,
+        private: Private,
+        config: AllocatorConfig,
+        recording: Option<Recording>,
+    ) {
+        let store = self.store_mut();
+        (store.stream, store.private) = (stream, private);
+        self.configure(config, recording);
+    }
+
+    /// Makes an arena without blocks part of no private pool.
+    pub(crate) fn leave_pool(&mut self) {
+        self.store_mut().private = Private::default();
+    }
+
+    /// From now on, hands out free blocks whole.
+    pub(crate) fn set_whole(&mut self) {
+        self.store_mut().private.whole = true;
+        self.update_plain();
+    }
+
+    /// Sets whether requests may have to go to a private pool.
+    pub(crate) fn set_routed(&mut self, routed: bool) {
+        self.routed = routed;
+        self.update_plain();
+    }
+
     /// Sets the device's settings and recording options.
     pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<Recording>) {
-        self.store_mut().config = config;
+        self.store_mut().config = self.in_pool(config);
         self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.recording = recording;
         self.update_plain();
     }
 
+    /// Returns the settings that an arena of a private pool follows. One for a single stream cannot follow the policy
+    /// `compact`, and a source of its own has no pages.
+    fn in_pool(&self, config: AllocatorConfig) -> AllocatorConfig {
+        let Private { pool, source, paged, .. } = self.private();
+        if self.is_shared() {
+            return config;
+        }
+        if *paged {
+            let (policy, expandable_segments, large_segment_size) = (Policy::Pytorch, true, SMALL_SEGMENT);
+            return AllocatorConfig { policy, expandable_segments, large_segment_size, ..config };
+        }
+        let policy = if pool.is_default() { config.policy } else { Policy::Pytorch };
+        let expandable_segments = config.expandable_segments && source.is_none();
+        AllocatorConfig { policy, expandable_segments, ..config }
+    }
+
     fn update_plain(&mut self) {
-        let is_best_fit = self.placement.is_none() && self.store.expandable == 0;
-        self.plain = !self.slow_path && is_best_fit && self.store().config.is_plain();
+        let is_best_fit = self.placement.is_none() && self.store.expandable == 0 && !self.store.private.whole;
+        self.plain = !self.slow_path && !self.routed && is_best_fit && self.store().config.is_plain();
     }
 
     pub(crate) fn id(&self) -> ArenaId {
@@ -89,6 +141,25 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
+    }
+
+    pub(crate) fn is_routed(&self) -> bool {
+        self.routed
+    }
+
+    /// Returns the private pool that it belongs to.
+    pub(crate) fn private(&self) -> &Private {
+        &self.store().private
+    }
+
+    pub(crate) fn mem_pool(&self) -> MemPoolId {
+        self.private().pool
+    }
+
+    /// Returns whether it has neither segments nor reservations.
+    pub(crate) fn is_empty(&self) -> bool {
+        let has_ranges = self.placement.as_ref().is_some_and(|placement| placement.has_ranges());
+        !has_ranges && self.store().blocks.segments().next().is_none()
     }
 
     pub(crate) fn takes_slow_path(&self) -> bool {
@@ -161,6 +232,14 @@ impl Arena {
         }
     }
 
+    /// As [`take`](Self::take), in an arena of a private pool, and without blocks of expandable segments.
+    pub(crate) fn take_outside_pages(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
+        let expandable_segments = std::mem::replace(&mut self.store.config.expandable_segments, false);
+        let taken = self.store.take::<true>(request, clock);
+        self.store.config.expandable_segments = expandable_segments;
+        taken
+    }
+
     /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
     /// block or the operation needs settling.
     #[inline(always)]
@@ -224,9 +303,9 @@ impl Arena {
     }
 
     /// Records that a stream other than the block's own uses it.
-    pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
+    pub(crate) fn record_use(&mut self, id: BlockId, user: User) {
         let Store { blocks, uses, .. } = self.store_mut();
-        uses.record(&mut blocks[id], stream);
+        uses.record(&mut blocks[id], user);
     }
 
     /// Returns whether the block, if it were free, could serve the request.

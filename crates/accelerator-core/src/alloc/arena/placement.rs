@@ -9,7 +9,7 @@ use crate::alloc::settings::Request;
 use crate::alloc::stats::Counting;
 use crate::types::StreamId;
 
-/// The blocks of the arena that all streams share, and the policy that chooses among them.
+/// The blocks of an arena that all streams share, and the policy that chooses among them.
 ///
 /// It is object-safe, because the arena does not know the policy. The policy gets its own type back from
 /// [`Arena::placement`](super::Arena::placement).
@@ -31,6 +31,9 @@ pub(crate) trait Placement: Any + Debug + Send {
 
     /// Returns the stream that a segment serves.
     fn stream_of_segment(&self, segment: SegmentId) -> StreamId;
+
+    /// Returns whether it has any address range.
+    fn has_ranges(&self) -> bool;
 
     /// Returns the address ranges at which memory is mapped a second time, each as a segment with its blocks.
     fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)>;

@@ -2,6 +2,7 @@
 
 use super::free_lists::FreeLists;
 use super::id::ArenaId;
+use super::private::Private;
 use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
@@ -16,6 +17,8 @@ pub(crate) struct Store {
     pub(crate) stream: StreamId,
     /// A copy of the device's settings, so that the warm path reads them under the lock that it already holds.
     pub(crate) config: AllocatorConfig,
+    /// The private pool that the blocks belong to.
+    pub(crate) private: Private,
     pub(crate) counters: StreamCounters,
     pub(crate) blocks: Blocks,
     pub(crate) free: FreeLists,
@@ -53,8 +56,8 @@ impl Store {
 
     /// Allocates the best-fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
     ///
-    /// `EXPANDABLE`, here and below: whether there may be expandable segments. A run-time check would cost the warm
-    /// path registers.
+    /// `EXPANDABLE`, here and below: whether there may be expandable segments, or the blocks may belong to a private
+    /// pool. A run-time check would cost the warm path registers.
     #[inline(always)]
     pub(super) fn take<const EXPANDABLE: bool>(
         &mut self,
@@ -67,7 +70,10 @@ impl Store {
             let Some(instead) = self.instead_of_expandable(id) else { return Ok(None) };
             id = instead;
         }
-        let Some(fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
+        let Some(mut fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
+        if EXPANDABLE && self.private.whole {
+            fit = self.config.fit_whole(self.blocks[id].size);
+        }
         self.take_block::<EXPANDABLE>(id, request, fit, clock).map(Some)
     }
 
@@ -136,7 +142,9 @@ impl Store {
 
     /// Allocates the front of a free block that was made for the request.
     pub(crate) fn take_new(&mut self, id: BlockId, request: &Request, clock: u32) -> Counting<AllocatedBlock> {
-        let fit = self.config.fit_of_block(request, self.blocks[id].size);
+        let size = self.blocks[id].size;
+        let fit =
+            if self.private.whole { self.config.fit_whole(size) } else { self.config.fit_of_block(request, size) };
         self.take_block::<true>(id, request, fit, clock)
     }
 

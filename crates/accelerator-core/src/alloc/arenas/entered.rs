@@ -52,9 +52,23 @@ impl Arenas {
 
     /// Searches the cache on the slow path. If it returns a block, the call is complete.
     pub(crate) fn search(&self, arena: Guard<'_, Arena>, parameters: &Parameters) -> Option<AllocatedBlock> {
-        let clock = self.tick(arena.config(), parameters.request.pool);
+        let kind = parameters.request.pool;
+        let clock = if arena.mem_pool().is_default() { self.tick(arena.config(), kind) } else { self.clock(kind) };
         let mut entered = self.enter(arena);
         let found = entered.take(parameters, clock);
+        drop(entered.leave()); // as in `drop_discarded`, without locking again
+        found
+    }
+
+    /// Searches an arena of a private pool for another pool's request, which gets no block of an expandable segment.
+    pub(crate) fn search_outside_pages(
+        &self,
+        arena: Guard<'_, Arena>,
+        parameters: &Parameters,
+    ) -> Option<AllocatedBlock> {
+        let clock = self.clock(parameters.request.pool);
+        let mut entered = self.enter(arena);
+        let found = entered.take_by(parameters, |arena| arena.take_outside_pages(&parameters.request, clock));
         drop(entered.leave()); // as in `drop_discarded`, without locking again
         found
     }
@@ -87,7 +101,15 @@ impl<'a> Entered<'a> {
     /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, parameters: &Parameters, clock: u32) -> Option<AllocatedBlock> {
         let Parameters { request, stream, .. } = parameters;
-        let found = self.or_settled(|arena| arena.take(request, *stream, clock));
+        self.take_by(parameters, |arena| arena.take(request, *stream, clock))
+    }
+
+    fn take_by(
+        &mut self,
+        parameters: &Parameters,
+        take: impl Fn(&mut Arena) -> Counting<Option<AllocatedBlock>>,
+    ) -> Option<AllocatedBlock> {
+        let found = self.or_settled(take);
         if let Some(block) = &found {
             self.record(parameters, block);
         }
@@ -97,7 +119,8 @@ impl<'a> Entered<'a> {
     /// Records the allocation of a block, while recording is on.
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
         let Parameters { request, stream, context, .. } = parameters;
-        let subject = Subject { address: block.address(), size: request.requested, stream: *stream };
+        let mem_pool = self.arena().mem_pool();
+        let subject = Subject { address: block.address(), size: request.requested, stream: *stream, mem_pool };
         self.if_recording(|recorder| recorder.allocated(subject, context.clone()));
     }
 
@@ -134,15 +157,16 @@ impl<'a> Entered<'a> {
     fn subject(&mut self, block: BlockId) -> Subject {
         let arena = self.arena();
         let (address, size) = (arena.store().blocks.address(block), arena.block(block).requested);
-        Subject { address, size, stream: arena.stream_of(block) }
+        Subject { address, size, stream: arena.stream_of(block), mem_pool: arena.mem_pool() }
     }
 
     /// Counts and records a charged segment that the driver returned. The caller adds it to the arena.
     pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> Segment {
         let Parameters { request: Request { pool, .. }, stream, context, .. } = parameters;
         let (arena, statistics) = self.parts();
-        let created = statistics.segment_made(arena.config(), *pool, size);
-        let subject = Subject { address: base.address(), size, stream: *stream };
+        let holder = (arena.mem_pool(), *pool);
+        let created = statistics.segment_made(arena.config(), holder, size);
+        let subject = Subject { address: base.address(), size, stream: *stream, mem_pool: holder.0 };
         self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, context.clone()));
         Segment::new(base, size, created, *pool, None)
     }
@@ -150,7 +174,8 @@ impl<'a> Entered<'a> {
     /// Counts and records pages that the driver mapped, `charged` bytes of which were charged. The caller adds them to
     /// the arena.
     pub(crate) fn pages_mapped(&mut self, range: PageRange, charged: u64, parameters: &Parameters) {
-        self.statistics().pages_mapped(parameters.request.pool, range.len, charged);
+        let (arena, statistics) = self.parts();
+        statistics.pages_mapped((arena.mem_pool(), parameters.request.pool), range.len, charged);
         self.record_pages(range, parameters.context.clone());
     }
 
@@ -171,14 +196,15 @@ impl<'a> Entered<'a> {
     /// Counts the bytes of pages that went back, and records the pages that the driver refused to unmap as mapped
     /// again. The caller adds these to the arena.
     pub(crate) fn pages_left(&mut self, pool: PoolKind, bytes: u64, kept: impl IntoIterator<Item = PageRange>) {
-        self.statistics().pages_unmapped(pool, bytes);
+        let (arena, statistics) = self.parts();
+        statistics.pages_unmapped((arena.mem_pool(), pool), bytes);
         kept.into_iter().for_each(|range| self.record_pages(range, None));
     }
 
     fn subject_of_pages(&mut self, range: PageRange) -> Subject {
         let arena = self.arena();
         let address = arena.store().blocks.address_of(range);
-        Subject { address, size: range.len, stream: arena.stream_of_segment(range.segment) }
+        Subject { address, size: range.len, stream: arena.stream_of_segment(range.segment), mem_pool: arena.mem_pool() }
     }
 
     /// Moves all headroom to this arena and lifts its bounds. From then on none of its operations is refused, and

@@ -31,7 +31,7 @@ impl Arenas {
         let mut held = self.hold_active(None);
         held.sum();
         let Held { first, others, statistics, .. } = &mut held;
-        statistics.totals.reset_peak();
+        statistics.reset_peak();
         for arena in first.iter_mut().chain(others) {
             arena.counters_mut().set_headroom(PoolAmounts::default());
         }

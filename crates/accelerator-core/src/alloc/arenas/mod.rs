@@ -3,6 +3,7 @@
 mod entered;
 mod held;
 mod history;
+mod private;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +13,7 @@ use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};
 use super::stats::DeviceStatistics;
-use crate::sync::{Guard, OwnedLock, Table};
+use crate::sync::{Gate, Guard, OwnedLock, Table};
 use crate::types::{PoolKind, StreamId};
 
 pub(crate) struct Arenas {
@@ -20,6 +21,8 @@ pub(crate) struct Arenas {
     of_streams: Table<OwnedLock<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
+    /// The arenas of private pools: one for each stream that uses the pool.
+    of_pools: Table<OfPool>,
     make_placement: fn(ArenaId) -> Box<dyn Placement>,
     /// The initial state of new arenas. A thread that holds several arenas also holds this lock.
     setup: OwnedLock<Setup>,
@@ -30,10 +33,21 @@ pub(crate) struct Arenas {
     has_virtual_memory: bool,
 }
 
+/// An arena of a private pool.
+struct OfPool {
+    arena: OwnedLock<Arena>,
+    /// Closed while the pool is paused.
+    gate: Gate,
+}
+
 /// The common state of all arenas, and the list of active ones.
 struct Setup {
     config: AllocatorConfig,
     recording: Option<Recording>,
+    /// Whether requests may have to go to private pools.
+    routed: bool,
+    /// The numbers of arenas whose private pool is gone, for other pools: those for one stream, and those for all.
+    vacant: [Vec<u32>; 2],
     /// The arenas whose counters are not 0 or have headroom. The counters of all others stay at 0 until
     /// [`Entered::settle`] makes them active.
     active: Vec<ArenaId>,
@@ -51,8 +65,15 @@ impl Arenas {
         Self {
             of_streams: Table::default(),
             shared: OnceLock::new(),
+            of_pools: Table::default(),
             make_placement,
-            setup: OwnedLock::new(Setup { config, recording: None, active: Vec::new() }),
+            setup: OwnedLock::new(Setup {
+                config,
+                recording: None,
+                routed: false,
+                vacant: Default::default(),
+                active: Vec::new(),
+            }),
             statistics: OwnedLock::new(DeviceStatistics::new(&in_force, total_memory)),
             clocks: [AtomicU32::new(0), AtomicU32::new(0)],
             has_virtual_memory,
@@ -70,9 +91,10 @@ impl Arenas {
 
     #[inline(never)]
     fn shared_or_new(&self, id: ArenaId) -> &OwnedLock<Arena> {
+        let of_pool = id.number_of_private().and_then(|number| self.of_pools.get(number)).map(|of_pool| &of_pool.arena);
         match self.shared.get() {
             Some(shared) if id == ArenaId::SHARED => shared,
-            _ => self.make(id),
+            _ => of_pool.unwrap_or_else(|| self.make(id)),
         }
     }
 
@@ -81,7 +103,11 @@ impl Arenas {
         // The lock keeps `set_config` from running between this copy and the arena's insertion into the table.
         let setup = self.setup.lock_soon();
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
-        let make = |stream, placement| OwnedLock::new(Arena::new(id, stream, placement, config, recording));
+        let make = |stream, placement| {
+            let mut arena = Arena::new(id, stream, placement, config, recording);
+            arena.set_routed(setup.routed && id.number_of_private().is_none());
+            OwnedLock::new(arena)
+        };
         match id {
             ArenaId::SHARED => self.shared.get_or_init(|| make(StreamId::SHARED, Some((self.make_placement)(id)))),
             _ => self.of_streams.get_or_init(id.get(), || make(StreamId::new(id.get()), None)),
@@ -99,7 +125,7 @@ impl Arenas {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
-        self.of_streams().chain(self.shared())
+        self.of_streams().chain(self.shared()).chain(self.of_pools.iter().map(|of_pool| &of_pool.arena))
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
 pub(crate) use self::free_list::FreeList;
 pub(crate) use self::slab::{BlockId, SegmentId};
 use self::slab::{Id, Slab};
-pub(crate) use self::uses::{Users, Uses};
+pub(crate) use self::uses::{User, Users, Uses};
 
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
 pub(crate) type Order = (u64, u64, BlockId);

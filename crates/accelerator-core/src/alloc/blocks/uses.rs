@@ -10,20 +10,29 @@ pub(crate) struct Uses(Slab<UseId, Use>);
 
 #[derive(Debug)]
 struct Use {
-    stream: StreamId,
+    user: User,
     /// The next use of the same block.
     next: Option<UseId>,
 }
 
+/// A stream that used a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) stream: StreamId,
+    /// Whether all of this use was captured in a graph, so that none of it has run.
+    pub(crate) is_captured: bool,
+}
+
 /// Streams that used a block. There is usually only one, so a single one needs no heap memory.
+#[derive(Clone)]
 pub(crate) struct Users {
-    first: StreamId,
-    others: Vec<StreamId>,
+    first: User,
+    others: Vec<User>,
 }
 
 impl Users {
     #[inline]
-    pub(crate) fn for_each(&self, mut each: impl FnMut(StreamId)) {
+    pub(crate) fn for_each(&self, mut each: impl FnMut(User)) {
         each(self.first);
         self.others.iter().copied().for_each(each);
     }
@@ -35,16 +44,18 @@ impl Users {
 
 impl Uses {
     /// Records that a stream uses a block, unless that is already recorded.
-    pub(crate) fn record(&mut self, block: &mut Block, stream: StreamId) {
+    pub(crate) fn record(&mut self, block: &mut Block, user: User) {
         let mut last = None;
         let mut next = block.uses;
         while let Some(one) = next {
-            if self.0[one].stream == stream {
+            let recorded = &mut self.0[one].user;
+            if recorded.stream == user.stream {
+                recorded.is_captured &= user.is_captured;
                 return;
             }
             (last, next) = (next, self.0[one].next);
         }
-        let noted = Some(self.0.insert(Use { stream, next: None }));
+        let noted = Some(self.0.insert(Use { user, next: None }));
         match last {
             Some(last) => self.0[last].next = noted,
             None => block.uses = noted,
@@ -54,11 +65,11 @@ impl Uses {
     /// Removes and returns the uses of a block, if it has any.
     pub(crate) fn take(&mut self, block: &mut Block) -> Option<Users> {
         let first = block.uses.take()?;
-        let Use { stream, mut next } = self.0[first];
-        let mut users = Users { first: stream, others: Vec::new() };
+        let Use { user, mut next } = self.0[first];
+        let mut users = Users { first: user, others: Vec::new() };
         self.0.remove(first);
         while let Some(one) = next {
-            users.others.push(self.0[one].stream);
+            users.others.push(self.0[one].user);
             self.0.remove(one);
             next = self.0[one].next;
         }

@@ -1,9 +1,12 @@
 //! The ladder: what happens when no free block serves a request. There is one function for each rung.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use super::DeviceAllocator;
 use crate::alloc::arena::AllocatedBlock;
+use crate::alloc::arenas::Parameters;
+use crate::alloc::settings::Policy;
 use crate::alloc::source::{Entry, Failure, Grown, Wanted};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
@@ -38,11 +41,23 @@ impl DeviceAllocator {
         if let Some(block) = self.ask_callbacks(wanted) {
             return Ok(block);
         }
+        if self.is_captured(wanted.parameters.stream)? {
+            // The other rungs give memory back or wait, which would break the capture, or take memory of its graph.
+            return self.grow(wanted);
+        }
         if let Some(block) = self.reuse_pending(wanted)? {
             return Ok(block);
         }
+        if self.arenas().config().policy == Policy::Compact {
+            self.release_from_dead_pools()?;
+        }
         self.collect_garbage();
         let mut grown = self.grow(wanted);
+        if may_climb(&grown)
+            && let Some(block) = self.borrow_from_pools(wanted)
+        {
+            return Ok(block);
+        }
         if may_climb(&grown) && self.release_oversize(&wanted.parameters) {
             grown = self.grow(wanted);
         }
@@ -76,10 +91,32 @@ impl DeviceAllocator {
         wanted.source.grow(&self.memory.context, wanted)
     }
 
-    /// Rung 6: waits for all events, gives all free memory back, and asks the driver one last time. If the limit
+    /// Rung 5: takes a free block of a private pool with `use_on_oom`, for a request outside of private pools. PyTorch:
+    /// `try_mempool_fallback`.
+    fn borrow_from_pools(&self, wanted: &Wanted<'_>) -> Option<AllocatedBlock> {
+        let Parameters { request, stream, arena, context } = &wanted.parameters;
+        if arena.number_of_private().is_some() {
+            return None;
+        }
+        let requested = NonZeroU64::new(request.requested)?;
+        let helping = self.mem_pools.on_oom(*stream, self.arenas());
+        helping.iter().find_map(|lease| {
+            let arena = self.arenas().of(lease.arena).lock();
+            let request = arena.request(requested);
+            let (stream, context) = (*stream, context.clone());
+            let parameters = Parameters { request, stream, arena: lease.arena, context };
+            self.arenas().search_outside_pages(arena, &parameters)
+        })
+    }
+
+    /// Rung 7: waits for all events, gives all free memory back, and asks the driver one last time. If the limit
     /// refuses the request, tries again once the charges of other threads are settled, since some may be refunded.
     fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Grown {
         self.release_all()?;
+        let config = self.arenas().config();
+        if config.reclaim_live_pools || config.policy == Policy::Compact {
+            self.reclaim_live_pools()?;
+        }
         self.arenas().statistics().retried();
         match self.grow(wanted) {
             Err(Failure::Refused(OutOfMemoryCause::Limit)) => {

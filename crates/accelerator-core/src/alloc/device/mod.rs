@@ -1,20 +1,25 @@
 //! The allocator of one device, without the types of its backend, so that it is compiled once for all backends.
 
+mod exact;
 mod ladder;
+mod mem_pools;
 mod release;
 mod report;
+mod sleep;
 mod slow_path;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
+pub(crate) use self::exact::PoolState;
 use crate::alloc::arena::{AllocatedBlock, ArenaId};
 use crate::alloc::arenas::Arenas;
-use crate::alloc::blocks::BlockId;
+use crate::alloc::blocks::{BlockId, User};
 use crate::alloc::driver::Driver;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::hooks::Hooks;
+use crate::alloc::mem_pools::MemPools;
 use crate::alloc::pending::PendingFrees;
 use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
 use crate::alloc::source::{Compact, Context, Memory};
@@ -25,6 +30,9 @@ use crate::types::{Device, Error, Result, StreamId};
 pub(crate) struct DeviceAllocator {
     memory: Memory,
     pending: PendingFrees,
+    mem_pools: MemPools,
+    /// Held while free memory of live pools goes back, so that no capture begins to use it meanwhile.
+    reclaiming: Mutex<()>,
     pub(crate) hooks: Hooks,
     /// The settings for pinned host memory.
     pub(crate) host_settings: Arc<HostSettings>,
@@ -45,6 +53,8 @@ impl DeviceAllocator {
         Self {
             memory: Memory::new(Context::new(device, driver, events, arenas)),
             pending: PendingFrees::default(),
+            mem_pools: MemPools::default(),
+            reclaiming: Mutex::default(),
             hooks: Hooks::new(),
             host_settings: Arc::new(HostSettings::new(&config)),
             has_warned: AtomicBool::default(),
@@ -100,8 +110,35 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, user: StreamId) {
-        self.arenas().of(arena).lock().record_use(block, user);
+    pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
+        // A use that may be captured is waited for like others.
+        let is_captured = self.is_captured(stream).unwrap_or(false);
+        self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
+    }
+
+    /// Returns whether the work of the stream is being captured in a graph.
+    #[inline(always)]
+    fn is_captured(&self, stream: StreamId) -> Result<bool> {
+        #[cold]
+        fn ask(context: &Context, stream: StreamId) -> Result<bool> {
+            let capture = context.events.capture_of(stream).map_err(|error| context.error(error))?;
+            Ok(capture.is_some())
+        }
+        if self.pending.has_captures() { ask(&self.memory.context, stream) } else { Ok(false) }
+    }
+
+    /// Returns whether the work of this thread's current stream is being captured in a graph.
+    fn is_current_captured(&self) -> Result<bool> {
+        Ok(self.current_capture()?.is_some())
+    }
+
+    #[inline(always)]
+    fn current_capture(&self) -> Result<Option<u64>> {
+        #[cold]
+        fn ask(context: &Context) -> Result<Option<u64>> {
+            context.events.current_capture().map_err(|error| context.error(error))
+        }
+        if self.pending.has_captures() { ask(&self.memory.context) } else { Ok(None) }
     }
 
     pub(crate) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {

@@ -5,26 +5,109 @@ use crate::alloc::arena::{ArenaId, FreeSegment};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::settings::share;
-use crate::types::{PoolKind, Result};
+use crate::sync::lock;
+use crate::types::{MemPoolId, PoolKind, Result};
 
 impl DeviceAllocator {
+    /// Waits for the streams that still use freed blocks, and gives all free memory back, except that of live private
+    /// pools. In a capture, nothing may be waited for, so only the memory of released pools goes back.
     pub(crate) fn empty_cache(&self) -> Result<()> {
         self.arenas().statistics().note(|| HistoryAction::CacheEmptied);
-        let released = self.release_all();
+        let released = if self.is_current_captured()? { self.release_dead_pools() } else { self.release_all() };
         self.arenas().drop_discarded();
         released
     }
 
-    /// Waits for the streams that still use freed blocks, and gives all free memory back.
-    pub(super) fn release_all(&self) -> Result<()> {
-        self.pending.wait_for_all(&self.memory)?;
-        self.memory.release()
+    /// Waits for the streams that still use freed blocks of a released private pool, and gives its free memory back.
+    /// Does nothing if the pool is in use or does not exist.
+    pub(crate) fn empty_pool(&self, id: MemPoolId) -> Result<()> {
+        if !self.mem_pools.is_released(id) {
+            return Ok(());
+        }
+        let arenas = self.mem_pools.arenas(id);
+        self.arenas().statistics().streams_awaited();
+        let waited = self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena));
+        let released = waited.and_then(|()| self.release_dead_pool(id));
+        self.arenas().drop_discarded();
+        released
     }
 
-    /// Rung 5: with `max_split_size_mb`, gives back oversize segments of the stream to make room for the request.
-    /// Returns whether they suffice. PyTorch: `release_available_cached_blocks`.
+    /// Waits for the streams that still use freed blocks of a private pool, and gives its free memory back.
+    pub(crate) fn trim_pool(&self, id: MemPoolId) -> Result<()> {
+        let problem = match self.mem_pools.is_held_by_graph(id) {
+            None => Some("does not exist"),
+            Some(true) => Some("is held by a graph, which may use its free memory: reset the graph first"),
+            Some(false) => self.is_current_captured()?.then_some("cannot be trimmed during a capture"),
+        };
+        if let Some(problem) = problem {
+            return Err(self.pool_error(id, problem));
+        }
+        let arenas = self.mem_pools.arenas(id);
+        self.arenas().statistics().streams_awaited();
+        let waited = self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena));
+        let trimmed = waited.and_then(|()| self.reclaim(id));
+        self.arenas().drop_discarded();
+        trimmed
+    }
+
+    /// Gives the free memory of all live private pools back that no graph uses.
+    pub(super) fn reclaim_live_pools(&self) -> Result<()> {
+        let reclaimed = self.mem_pools.reclaimable().into_iter().map(|id| self.reclaim(id));
+        reclaimed.fold(Ok(()), Result::and)
+    }
+
+    /// Gives the free memory of a live private pool back, unless a graph has come to hold it.
+    pub(super) fn reclaim(&self, id: MemPoolId) -> Result<()> {
+        let _reclaiming = lock(&self.reclaiming);
+        match self.mem_pools.is_held_by_graph(id) {
+            Some(false) => self.memory.release_pool(&self.mem_pools.arenas(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the streams that still use freed blocks, and gives all free memory back, except that of live private
+    /// pools.
+    pub(super) fn release_all(&self) -> Result<()> {
+        self.pending.wait_for_all(&self.memory)?;
+        self.memory.release().and(self.release_dead_pools())
+    }
+
+    /// Gives the free memory of released pools back, if they have any, so that all requests can have it.
+    pub(super) fn release_from_dead_pools(&self) -> Result<()> {
+        let has_free = |arena: &ArenaId| {
+            let arena = self.arenas().of(*arena).lock();
+            [PoolKind::Large, PoolKind::Small].iter().any(|kind| arena.store().largest_free(*kind) > 0)
+        };
+        let released = self.mem_pools.released().into_iter();
+        let with_free = released.filter(|id| self.mem_pools.arenas(*id).iter().any(has_free));
+        with_free.map(|id| self.release_dead_pool(id)).fold(Ok(()), Result::and)
+    }
+
+    fn release_dead_pools(&self) -> Result<()> {
+        let released = self.mem_pools.released().into_iter().map(|id| self.release_dead_pool(id));
+        released.fold(Ok(()), Result::and)
+    }
+
+    fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
+        let released = self.memory.release_pool(&self.mem_pools.arenas(id));
+        self.mem_pools.forget_if_empty(id, self.arenas());
+        released
+    }
+
+    /// Rung 6: with `max_split_size_mb`, gives back oversize segments of the stream to make room for the request.
+    /// Returns whether they suffice. Those of a private pool that a graph holds stay. PyTorch:
+    /// `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, wanted: &Parameters) -> bool {
-        let mut arena = self.arenas().of(ArenaId::of_stream(wanted.stream)).lock();
+        let own = if wanted.arena == ArenaId::SHARED { ArenaId::of_stream(wanted.stream) } else { wanted.arena };
+        let _reclaiming = own.number_of_private().map(|_| lock(&self.reclaiming));
+        let pool = self.arenas().of(own).lock().mem_pool();
+        if self.mem_pools.is_held_by_graph(pool) == Some(true) {
+            return false;
+        }
+        let mut arena = self.arenas().of(own).lock();
+        if arena.is_shared() {
+            return false;
+        }
         let max_split_size = arena.config().max_split_size;
         if max_split_size == u64::MAX {
             return false;

@@ -9,9 +9,10 @@ use crate::alloc::blocks::{Block, BlockId, Blocks, Segment, State};
 use crate::alloc::history::{History, Subject};
 use crate::alloc::settings::{AllocatorConfig, Policy};
 use crate::alloc::source::Wanted;
+use crate::sync::Gate;
 use crate::types::{
-    BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result, SegmentSnapshot,
-    Snapshot, StreamId, TraceAction,
+    BlockSnapshot, BlockState, Device, Error, MIB, MemPoolId, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
+    SegmentSnapshot, Snapshot, StreamId, TraceAction,
 };
 
 impl DeviceAllocator {
@@ -28,6 +29,12 @@ impl DeviceAllocator {
         snapshot
     }
 
+    /// Returns the segments and blocks of one private pool.
+    pub(crate) fn snapshot_of_pool(&self, id: MemPoolId) -> Snapshot {
+        let held = self.arenas().hold_all();
+        self.snapshot_of(held.arenas().filter(|arena| arena.mem_pool() == id))
+    }
+
     pub(crate) fn history(&self) -> History {
         let held = self.arenas().hold_all();
         let snapshot = self.snapshot_of(held.arenas());
@@ -39,7 +46,11 @@ impl DeviceAllocator {
 
     fn snapshot_of<'a>(&self, arenas: impl Iterator<Item = &'a Arena> + Clone) -> Snapshot {
         let device = self.memory.context.device;
-        let mut segments: Vec<_> = arenas.clone().flat_map(|arena| segments_of(device, arena)).collect();
+        let segments = arenas.clone().flat_map(|arena| {
+            let paused = self.arenas().gate(arena.id()).is_some_and(Gate::is_closed);
+            segments_of(device, arena).into_iter().map(move |segment| SegmentSnapshot { paused, ..segment })
+        });
+        let mut segments: Vec<_> = segments.collect();
         segments.sort_by_key(|segment| segment.address);
         let mut aliases: Vec<_> = arenas.flat_map(|arena| aliases_of(device, arena)).collect();
         aliases.sort_by_key(|segment| segment.address);
@@ -63,20 +74,7 @@ impl DeviceAllocator {
         let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
         let is_rejected = cause == OutOfMemoryCause::Rejected;
         self.arenas().statistics().out_of_memory(is_rejected);
-        let statistics = self.arenas().sum();
-        let memory = self.driver().memory_info().ok();
-        let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
-        let allocated = current(statistics.allocated_bytes);
-        let mut report = OutOfMemory {
-            segment: wanted.segment_size,
-            total: memory.map(|memory| memory.total),
-            free: memory.map(|memory| memory.free),
-            allocated,
-            pending: current(statistics.active_bytes).saturating_sub(allocated),
-            reserved: current(statistics.reserved_bytes),
-            largest_cached,
-            ..self.refusal(request.requested, cause)
-        };
+        let mut report = OutOfMemory { largest_cached, ..self.shortage(request.requested, wanted.segment_size, cause) };
         let can_expand = self.driver().address_space().is_some();
         report.advice = advice(&report, &self.arenas().config(), can_expand);
         // As in PyTorch, rejections are not recorded.
@@ -87,6 +85,42 @@ impl DeviceAllocator {
         }
         self.hooks.observe(&report);
         Error::OutOfMemory(Box::new(report))
+    }
+
+    /// Returns the error of taking bytes again that were paused. It is not counted, because it is no request.
+    pub(super) fn no_memory_for(&self, bytes: u64, cause: OutOfMemoryCause) -> Error {
+        Error::OutOfMemory(Box::new(self.shortage(bytes, bytes, cause)))
+    }
+
+    /// Returns a report with the memory that is in use.
+    fn shortage(&self, requested: u64, segment: u64, cause: OutOfMemoryCause) -> OutOfMemory {
+        let statistics = self.arenas().sum();
+        let memory = self.driver().memory_info().ok();
+        let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
+        let allocated = current(statistics.allocated_bytes);
+        let (allocated_in_pools, free_in_pools) = self.in_private_pools();
+        OutOfMemory {
+            segment,
+            total: memory.map(|memory| memory.total),
+            free: memory.map(|memory| memory.free),
+            allocated,
+            allocated_in_pools,
+            pending: current(statistics.active_bytes).saturating_sub(allocated),
+            reserved: current(statistics.reserved_bytes) - statistics.paused_bytes.unsigned_abs(),
+            free_in_pools,
+            ..self.refusal(requested, cause)
+        }
+    }
+
+    /// Returns the bytes of allocated and of free blocks of private pools. Paused memory does not count.
+    fn in_private_pools(&self) -> (u64, u64) {
+        let held = self.arenas().hold_all();
+        let Snapshot { segments, aliases } =
+            self.snapshot_of(held.arenas().filter(|arena| !arena.mem_pool().is_default()));
+        let present = segments.iter().chain(&aliases).filter(|segment| !segment.paused);
+        let blocks: Vec<_> = present.flat_map(|segment| &segment.blocks).collect();
+        let of = |state| blocks.iter().filter(|block| block.state == state).map(|block| block.size).sum();
+        (of(BlockState::Allocated), of(BlockState::Inactive))
     }
 
     /// Returns the error for a request that no device can serve. As in PyTorch, it is not counted.
@@ -105,8 +139,10 @@ impl DeviceAllocator {
             free: None,
             allowed: self.arenas().statistics().limit,
             allocated: 0,
+            allocated_in_pools: 0,
             pending: 0,
             reserved: 0,
+            free_in_pools: 0,
             largest_cached: 0,
             advice: Vec::new(),
         }
@@ -117,7 +153,8 @@ impl DeviceAllocator {
 fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> Vec<&'static str> {
     let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
     let is_pytorch = config.policy == Policy::Pytorch;
-    let fragmented = is_pytorch && unallocated >= report.requested.max(20 * MIB);
+    let is_much = |bytes: u64| is_pytorch && bytes >= report.requested.max(20 * MIB);
+    let fragmented = is_much(unallocated.saturating_sub(report.free_in_pools));
     let used = report.total.zip(report.free).map_or(0, |(total, free)| total.saturating_sub(free));
     let used_elsewhere = used.saturating_sub(report.reserved);
     let advice = [
@@ -139,6 +176,11 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
             "Much reserved memory is unallocated: set max_split_size_mb to keep large blocks whole.",
         ),
         (
+            is_much(report.free_in_pools) && !config.reclaim_live_pools,
+            "Much reserved memory is free in private pools: trim pools, reset graphs that are no longer needed, or set \
+             reclaim_live_pools:True.",
+        ),
+        (
             report.cause == OutOfMemoryCause::Device && used_elsewhere >= report.requested,
             "Much of the device's memory is held outside this allocator, perhaps by other processes.",
         ),
@@ -151,10 +193,10 @@ fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
     let mut snapshots = Vec::new();
     for (id, segment) in store.segments() {
         let blocks: Vec<_> = store.of_segment(id).map(|(id, _)| block_snapshot(store, id)).collect();
-        let stream = arena.stream_of_segment(id);
+        let of = (arena.stream_of_segment(id), arena.mem_pool());
         for mapped in blocks.split(Option::is_none).filter(|mapped| !mapped.is_empty()) {
             let blocks: Vec<_> = mapped.iter().copied().flatten().collect();
-            snapshots.push(segment_snapshot(device, stream, segment, blocks));
+            snapshots.push(segment_snapshot(device, of, segment, blocks));
         }
     }
     snapshots
@@ -168,14 +210,19 @@ fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
         let segment = store.segment(segment);
         let mut blocks: Vec<_> = blocks.iter().filter_map(|id| block_snapshot(store, *id)).collect();
         blocks.sort_by_key(|block| block.address);
-        let snapshot = segment_snapshot(device, stream, segment, blocks);
+        let snapshot = segment_snapshot(device, (stream, arena.mem_pool()), segment, blocks);
         SegmentSnapshot { address: segment.base.address(), total_size: segment.size, ..snapshot }
     });
     snapshots.collect()
 }
 
 /// Returns the part of a segment that consists of these blocks.
-fn segment_snapshot(device: Device, stream: StreamId, of: &Segment, blocks: Vec<BlockSnapshot>) -> SegmentSnapshot {
+fn segment_snapshot(
+    device: Device,
+    (stream, mem_pool): (StreamId, MemPoolId),
+    of: &Segment,
+    blocks: Vec<BlockSnapshot>,
+) -> SegmentSnapshot {
     let allocated = blocks.iter().filter(|block| block.state == BlockState::Allocated);
     let active = blocks.iter().filter(|block| block.state.is_active());
     SegmentSnapshot {
@@ -184,6 +231,8 @@ fn segment_snapshot(device: Device, stream: StreamId, of: &Segment, blocks: Vec<
         created: of.created,
         stream,
         pool: of.pool,
+        mem_pool,
+        paused: false,
         expandable: of.page.is_some(),
         total_size: blocks.iter().map(|block| block.size).sum(),
         allocated_size: allocated.map(|block| block.size).sum(),

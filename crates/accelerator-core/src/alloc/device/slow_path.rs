@@ -1,19 +1,70 @@
 //! Allocation and free off the warm path: segments may be expandable, a policy other than best fit chooses blocks,
 //! recording is on, searches are counted for garbage collection, caching is off, or counters need settling.
 
+use std::num::NonZeroU64;
+
 use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::blocks::BlockId;
+use crate::alloc::blocks::{BlockId, Users};
+use crate::alloc::mem_pools::{Lease, Unroutable};
 use crate::alloc::pending::PendingBlock;
 use crate::alloc::source::Entry;
 use crate::alloc::stats::NeedsSettling;
-use crate::sync::Guard;
+use crate::sync::{Guard, Step};
 use crate::types::{Result, StreamId};
 
 impl DeviceAllocator {
     #[inline(never)]
     pub(super) fn allocate_on_slow_path<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
-        let (mut arena, request) = self.memory.enter(own, stream);
+        if own.0.is_routed() {
+            return self.allocate_routed(own, stream);
+        }
+        self.allocate_entered(self.memory.enter(own, stream), stream)
+    }
+
+    /// Allocates while some requests go to private pools.
+    #[cold]
+    fn allocate_routed<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
+        let (_lease, entry) = self.routed(own, stream)?;
+        self.allocate_entered(entry, stream)
+    }
+
+    /// Returns the arena that serves a request of this stream, and the request adapted to it, given the stream's own
+    /// arena. If it belongs to a private pool, the lease keeps the pool.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is paused. [`Error::Driver`](crate::Error::Driver).
+    pub(super) fn routed<'a>(
+        &'a self,
+        (own, request): Entry<'a>,
+        stream: StreamId,
+    ) -> Result<(Option<Lease<'a>>, Entry<'a>)> {
+        if !own.is_routed() {
+            return Ok((None, self.memory.enter((own, request), stream)));
+        }
+        let id = own.id();
+        drop(own); // choosing a pool calls the driver, and the user's filter
+        let lease = self.mem_pools.route(stream, &*self.memory.context.events, self.arenas());
+        let lease = lease.map_err(|why| match why {
+            Unroutable::Paused(pool) => self.paused(pool),
+            Unroutable::Driver(error) => self.memory.context.error(error),
+        })?;
+        let arena = self.arenas().of(lease.as_ref().map_or(id, |lease| lease.arena)).lock();
+        let request = NonZeroU64::new(request.requested).map_or(request, |requested| arena.request(requested));
+        let entry = self.memory.enter((arena, request), stream);
+        match lease.as_ref().filter(|lease| lease.arena != entry.0.id()) {
+            None => Ok((lease, entry)),
+            Some(refused) => {
+                let own = self.mem_pools.arena_of_stream(refused, stream, self.arenas());
+                drop(entry);
+                let arena = self.arenas().of(own.unwrap_or(refused.arena)).lock();
+                Ok((lease, (arena, request)))
+            }
+        }
+    }
+
+    /// Allocates in the arena that serves the request.
+    fn allocate_entered<'a>(&'a self, (mut arena, request): Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
         if !arena.takes_slow_path() {
             return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
                 Ok(Some(block)) => Ok(block),
@@ -54,9 +105,20 @@ impl DeviceAllocator {
             Ok(Some(users)) => {
                 let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
                 drop(arena);
-                self.pending.await_uses(&self.memory.context, begun, block, &users);
+                self.await_uses(begun, block, &users);
             }
             Err(NeedsSettling) => self.free_with_statistics(arena, block),
+        }
+    }
+
+    /// Makes a freed block wait for the streams that used it. In a capture, it waits for the end of the capture.
+    #[inline(always)]
+    fn await_uses(&self, begun: Step<'_>, block: PendingBlock, users: &Users) {
+        let context = &self.memory.context;
+        // If the driver does not say, the events that it refuses to record are recorded later.
+        match self.current_capture().ok().flatten() {
+            None => self.pending.await_uses(context, begun, block, users),
+            Some(capture) => self.pending.defer(context, begun, block, users.clone(), capture),
         }
     }
 
@@ -75,8 +137,7 @@ impl DeviceAllocator {
         let discarded = entered.leave();
         match users {
             Some((users, begun)) => {
-                let block = PendingBlock { arena: id, block };
-                self.pending.await_uses(&self.memory.context, begun, block, &users);
+                self.await_uses(begun, PendingBlock { arena: id, block }, &users);
             }
             None if caching => {}
             None => {

@@ -16,6 +16,8 @@ pub(crate) struct Mappings {
     ranges: Vec<Range>,
     /// Keyed by the segment in whose range they are mapped, and the byte offset from its start.
     chunks: BTreeMap<(SegmentId, u64), Pages>,
+    /// The lengths of pages that went back to the driver while their memory is paused, by the same key.
+    asleep: BTreeMap<(SegmentId, u64), NonZeroU64>,
 }
 
 /// The address range of a segment.
@@ -43,6 +45,27 @@ impl Mappings {
         self.ranges.push(Range { segment, at, len, page });
     }
 
+    /// Returns the number of bytes that are asleep.
+    pub(crate) fn asleep(&self) -> u64 {
+        self.asleep.values().map(|len| len.get()).sum()
+    }
+
+    /// Returns the runs of adjacent pages, asleep or not, each with the start of its reservation, the offset from
+    /// there, and the length.
+    pub(crate) fn page_runs(&self) -> Vec<(Base, u64, u64)> {
+        let mapped = self.chunks.iter().map(|(place, pages)| (*place, pages.len.get()));
+        let mut all: Vec<_> = mapped.chain(self.asleep.iter().map(|(place, len)| (*place, len.get()))).collect();
+        all.sort_unstable();
+        let mut runs: Vec<(SegmentId, u64, u64)> = Vec::new();
+        for ((segment, offset), len) in all {
+            match runs.last_mut().filter(|run| run.0 == segment && run.1 + run.2 == offset) {
+                Some(run) => run.2 += len,
+                None => runs.push((segment, offset, len)),
+            }
+        }
+        runs.into_iter().map(|(segment, offset, len)| (self.range(segment).at, offset, len)).collect()
+    }
+
     fn range(&self, segment: SegmentId) -> &Range {
         let range = self.ranges.iter().find(|range| range.segment == segment);
         range.unwrap_or_else(|| unreachable!("virtual memory segments have a range"))
@@ -50,6 +73,12 @@ impl Mappings {
 }
 
 impl MappingsMut<'_> {
+    /// Returns the number of bytes of a range of pages that are asleep.
+    pub(crate) fn asleep_in(&self, range: PageRange) -> u64 {
+        let places = (range.segment, range.offset)..(range.segment, range.end());
+        self.mappings.asleep.range(places).map(|(_, len)| len.get()).sum()
+    }
+
     /// Gives the addresses of a removed segment back to the driver. Nothing may be mapped there.
     pub(crate) fn release(&mut self, segment: SegmentId) {
         if let Some(place) = self.mappings.ranges.iter().position(|range| range.segment == segment) {
@@ -114,8 +143,41 @@ impl MappingsMut<'_> {
         (unmapped, Ok(()))
     }
 
-    /// Unmaps the chunk at an offset in a segment and gives it back to the driver.
+    /// Unmaps all pages, gives them back to the driver, and notes where they were. Returns the number of bytes, up to
+    /// the first page that the driver refuses.
+    pub(crate) fn put_to_sleep(&mut self) -> (u64, DriverResult<()>) {
+        let mut bytes = 0;
+        while let Some((place, len)) = self.mappings.chunks.iter().next().map(|(place, pages)| (*place, pages.len)) {
+            if let Err(error) = self.unmake(place) {
+                return (bytes, Err(error));
+            }
+            self.mappings.asleep.insert(place, len);
+            bytes += len.get();
+        }
+        (bytes, Ok(()))
+    }
+
+    /// Maps new pages where pages were put to sleep. Returns the number of bytes, up to the first page that the driver
+    /// refuses.
+    pub(crate) fn wake(&mut self) -> (u64, DriverResult<()>) {
+        let mut bytes = 0;
+        while let Some((place, len)) = self.mappings.asleep.pop_first() {
+            let (made, result) = self.make(place, &[len.get()]);
+            if made == 0 {
+                self.mappings.asleep.insert(place, len);
+                return (bytes, result);
+            }
+            bytes += len.get();
+        }
+        (bytes, Ok(()))
+    }
+
+    /// Unmaps the chunk at an offset in a segment and gives it back to the driver. One that is asleep is only
+    /// forgotten.
     pub(crate) fn unmake(&mut self, place @ (segment, offset): (SegmentId, u64)) -> DriverResult<()> {
+        if self.mappings.asleep.remove(&place).is_some() {
+            return Ok(());
+        }
         let Some(pages) = self.mappings.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
         // SAFETY: The chunk is one whole mapping. The caller has removed all of it from the arena, or has never added
         // it; has waited for all work submitted before; and has unmapped it from all alias ranges.

@@ -3,11 +3,13 @@
 
 mod mappings;
 mod of_backend;
+mod of_source;
 
 use std::num::NonZeroU64;
 
 pub(crate) use self::mappings::{Mappings, MappingsMut};
 pub(crate) use self::of_backend::DriverOf;
+pub(crate) use self::of_source::SourceOf;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
 use crate::types::{DeviceProperties, DriverResult, MemoryInfo};
@@ -56,4 +58,9 @@ pub(crate) trait AddressSpace: Send + Sync {
     /// # Safety
     /// As [`VirtualMemory::unmap`](crate::VirtualMemory::unmap).
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()>;
+}
+
+/// Lengths are never 0, because sizes are rounded up to at least 512 bytes.
+fn len(size: u64) -> NonZeroU64 {
+    NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN)
 }

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{AddressSpace, Driver};
+use super::{AddressSpace, Driver, len};
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::blocks::Base;
 use crate::backend::Backend;
@@ -28,11 +28,6 @@ impl<B: Backend> DriverOf<B> {
 fn ptr<B: Backend>(base: Base) -> B::Ptr {
     // SAFETY: An allocator only has bases that its own driver made, from pointers of this backend.
     unsafe { base.ptr() }
-}
-
-/// Lengths are never 0, because sizes are rounded up to at least 512 bytes.
-fn len(size: u64) -> NonZeroU64 {
-    NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN)
 }
 
 impl<B: Backend> Driver for DriverOf<B> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub(crate) use self::recorder::{Recorder, Subject};
 use super::settings::AllocatorConfig;
-use crate::types::{Snapshot, StreamId, TraceAction};
+use crate::types::{MemPoolId, Snapshot, StreamId, TraceAction};
 
 /// The context of an event, in whatever form the recording code captures it: a stack, a scope. The core only stores it.
 pub type HistoryContext = Arc<dyn Any + Send + Sync>;
@@ -95,6 +95,8 @@ pub struct HistoryEntry {
     pub size: u64,
     /// The stream of the block or segment; the default stream if there is neither.
     pub stream: StreamId,
+    /// The memory pool of the block or segment; the default pool if there is neither.
+    pub mem_pool: MemPoolId,
     /// Nanoseconds since 1970.
     pub time: u64,
     /// The context of the event.
@@ -103,7 +105,7 @@ pub struct HistoryEntry {
 
 impl fmt::Debug for HistoryEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { action, address, size, stream, time, context: _ } = self;
+        let Self { action, address, size, stream, time, .. } = self;
         write!(f, "{action:?} {{ {address:#x}, size: {size}, stream: {stream}, time: {time} }}")
     }
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 use crate::alloc::settings::AllocatorConfig;
-use crate::types::{Snapshot, StreamId, TraceAction};
+use crate::types::{MemPoolId, Snapshot, StreamId, TraceAction};
 
 /// The newest entries, and the contexts of live blocks and segments. It is part of the device statistics. Every event
 /// that it records is counted under their lock, so its entries are in the order of the counts.
@@ -23,20 +23,21 @@ pub(crate) struct Recorder {
     pub(crate) discarded: Vec<HistoryContext>,
 }
 
-/// What an event concerns: an address, a number of bytes and a stream.
+/// What an event concerns: an address, a number of bytes, a stream and a private pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) stream: StreamId,
+    pub(crate) mem_pool: MemPoolId,
 }
 
 impl Subject {
-    pub(crate) const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
+    pub(crate) const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT, mem_pool: MemPoolId::DEFAULT };
 
     fn entry(self, action: HistoryAction, context: Option<HistoryContext>) -> HistoryEntry {
-        let Self { address, size, stream } = self;
-        HistoryEntry { action, address, size, stream, time: now(), context }
+        let Self { address, size, stream, mem_pool } = self;
+        HistoryEntry { action, address, size, stream, mem_pool, time: now(), context }
     }
 }
 

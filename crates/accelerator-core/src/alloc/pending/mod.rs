@@ -1,15 +1,17 @@
 //! Freed blocks that other streams still use, until their events are complete.
 
+mod deferred;
 mod queues;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use self::deferred::{Captures, Deferred};
 pub(crate) use self::queues::{EventQueues, PendingBlock};
 use super::arena::Arena;
 use super::arenas::Parameters;
-use super::blocks::{BlockId, Users};
+use super::blocks::{BlockId, User, Users};
 use super::source::{Context, Memory};
 use crate::event::EventNumber;
 use crate::sync::{Guard, InFlight, OwnedLock, Step, lock};
@@ -24,10 +26,11 @@ pub(crate) struct PendingFrees {
     queues: OwnedLock<Queues>,
     /// Whether the queues may have any uses. The warm path checks this flag; the thread that holds the queues sets it.
     queued: AtomicBool,
-    /// Uses that arrived while another thread held the queues.
-    arrived: Mutex<Vec<Arrived>>,
-    /// Whether there are such uses. The warm path checks this flag, too; the thread that holds `arrived` sets it.
+    /// What waits outside the queues.
+    arriving: Mutex<Arriving>,
+    /// Whether there is any such thing. The warm path checks this flag, too; the thread that holds `arriving` sets it.
     has_arrived: AtomicBool,
+    captures: Captures,
     /// Frees whose events are still being recorded.
     recording: InFlight,
 }
@@ -40,11 +43,19 @@ struct Arrived {
 }
 
 #[derive(Default)]
+struct Arriving {
+    /// Uses that arrived while another thread held the queues.
+    uses: Vec<Arrived>,
+    /// Frees that wait for the end of a capture.
+    deferred: Vec<Deferred>,
+}
+
+#[derive(Default)]
 struct Queues {
     recorded: EventQueues<EventNumber>,
     /// Uses whose events the driver refused to record. They are retried each time.
     unrecorded: VecDeque<(StreamId, PendingBlock)>,
-    /// Empty. Its buffer is swapped with that of `arrived`.
+    /// Empty. Its buffer is swapped with that of the uses that arrived.
     arriving: Vec<Arrived>,
 }
 
@@ -74,22 +85,22 @@ impl PendingFrees {
     /// Makes a freed block wait for these streams. PyTorch: `insert_events`.
     #[inline]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
-        users.for_each(|user| {
+        users.for_each(|User { stream: user, .. }| {
             let event = context.events.record(user).ok().flatten();
             self.enter(Arrived { user, event, block });
         });
         drop(begun);
     }
 
-    /// Adds a use to its queue, or to `arrived` while another thread goes through the queues.
+    /// Adds a use to its queue, or to those that arrive while another thread goes through the queues.
     fn enter(&self, arrived: Arrived) {
         if let Some(mut queues) = self.queues.try_lock() {
             self.queued.store(true, Ordering::Relaxed);
             self.take_in(&mut queues);
             queues.push(arrived);
         } else {
-            let mut all = lock(&self.arrived);
-            all.push(arrived);
+            let mut arriving = lock(&self.arriving);
+            arriving.uses.push(arrived);
             self.has_arrived.store(true, Ordering::Release);
         }
     }
@@ -105,23 +116,25 @@ impl PendingFrees {
     #[cold]
     fn take_in_arrived(&self, queues: &mut Queues) {
         let mut arriving = std::mem::take(&mut queues.arriving);
-        let mut arrived = lock(&self.arrived);
-        std::mem::swap(&mut *arrived, &mut arriving);
-        self.has_arrived.store(false, Ordering::Relaxed);
-        drop(arrived);
+        let mut outside = lock(&self.arriving);
+        std::mem::swap(&mut outside.uses, &mut arriving);
+        self.has_arrived.store(!outside.deferred.is_empty(), Ordering::Relaxed);
+        drop(outside);
         arriving.drain(..).for_each(|arrived| queues.push(arrived));
         queues.arriving = arriving;
     }
 
-    /// Frees the blocks whose events are complete, without waiting. Does nothing while work of this stream is being
-    /// captured, because drivers then refuse event queries. PyTorch: `process_events`.
+    /// Frees the blocks whose events are complete, without waiting. Asks about no event while work of this stream is
+    /// being captured, because drivers then refuse event queries. PyTorch: `process_events`.
     #[inline(never)]
     pub(crate) fn poll(&self, memory: &Memory, stream: StreamId) -> Result<()> {
         let Some(mut queues) = self.queues.try_lock() else { return Ok(()) };
         let Context { events, .. } = &memory.context;
         if events.is_capturing(stream).map_err(|error| memory.context.error(error))? {
-            return Ok(());
+            drop(queues);
+            return self.free_ordered(memory, stream);
         }
+        self.end_deferred(memory, &mut queues);
         self.take_events(memory, &mut queues, |event| events.is_over(event))
     }
 
@@ -131,7 +144,32 @@ impl PendingFrees {
         arenas.statistics().streams_awaited();
         self.recording.wait();
         let wait = |event| events.wait_until_over(event).map(|()| true);
-        self.take_events(memory, &mut self.queues.lock(), wait)
+        let mut queues = self.queues.lock();
+        self.end_deferred(memory, &mut queues);
+        self.take_events(memory, &mut queues, wait)
+    }
+
+    /// Waits for the events of the chosen blocks and frees these.
+    pub(crate) fn wait_for(&self, memory: &Memory, is_chosen: impl Fn(PendingBlock) -> bool) -> Result<()> {
+        let Context { events, .. } = &memory.context;
+        self.recording.wait();
+        let mut queues = self.queues.lock();
+        self.end_deferred(memory, &mut queues);
+        self.take_in_and_record(&memory.context, &mut queues)?;
+        let chosen: Vec<_> = queues.recorded.blocks().filter(|block| is_chosen(*block)).collect();
+        for block in chosen {
+            let mut uses = queues.recorded.take_all_of(block).into_iter();
+            while let Some((user, event)) = uses.next() {
+                if let Err(error) = events.wait_until_over(event) {
+                    for (user, event) in std::iter::once((user, event)).chain(uses) {
+                        queues.recorded.push_back(user, event, block);
+                    }
+                    return Err(memory.context.error(error));
+                }
+                use_over(memory, block);
+            }
+        }
+        Ok(())
     }
 
     /// Goes through the queues, each from its oldest event to the first that is not complete.

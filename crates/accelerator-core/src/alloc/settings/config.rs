@@ -48,6 +48,13 @@ pub struct AllocatorConfig {
     /// If off, as in PyTorch, the block becomes free once the host sees that their events are complete. Our own key:
     /// `device_side_reuse`.
     pub device_side_reuse: bool,
+    /// Whether a request in a capture may reuse a block that other streams of the capture used, once the graph orders
+    /// all of these uses before it. If off, the block becomes free after the capture.
+    /// `graph_capture_record_stream_reuse`.
+    pub graph_capture_record_stream_reuse: bool,
+    /// Whether a request that would otherwise run out of memory first takes back the free memory of live private pools,
+    /// except those that graphs hold. [`Policy::Compact`] always does. Our own key: `reclaim_live_pools`.
+    pub reclaim_live_pools: bool,
     /// Whether freed memory is cached. If off, every request gets its own segment, which goes back to the driver when
     /// it is freed. Our own key: `caching`; PyTorch uses the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
     pub caching: bool,
@@ -75,6 +82,8 @@ impl Default for AllocatorConfig {
             memory_fraction: 1.0,
             reject_ahead_of_driver: false,
             device_side_reuse: false,
+            graph_capture_record_stream_reuse: false,
+            reclaim_live_pools: false,
             caching: true,
             pinned_max_round_threshold: u64::MAX,
             pinned_max_cached_size: u64::MAX,
@@ -163,7 +172,7 @@ impl AllocatorConfig {
     }
 
     /// All settings, with their keys.
-    fn fields(&mut self) -> [(&'static str, Field<'_>); 14] {
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 16] {
         [
             ("max_split_size_mb", Field::Mebibytes(&mut self.max_split_size)),
             ("max_non_split_rounding_mb", Field::Mebibytes(&mut self.max_non_split_rounding)),
@@ -175,6 +184,8 @@ impl AllocatorConfig {
             ("per_process_memory_fraction", Field::Number(&mut self.memory_fraction)),
             ("throw_on_cudamalloc_oom", Field::Boolean(&mut self.reject_ahead_of_driver)),
             ("device_side_reuse", Field::Boolean(&mut self.device_side_reuse)),
+            ("graph_capture_record_stream_reuse", Field::Boolean(&mut self.graph_capture_record_stream_reuse)),
+            ("reclaim_live_pools", Field::Boolean(&mut self.reclaim_live_pools)),
             ("caching", Field::Boolean(&mut self.caching)),
             ("pinned_max_round_threshold_mb", Field::Mebibytes(&mut self.pinned_max_round_threshold)),
             ("pinned_max_cached_size_mb", Field::Mebibytes(&mut self.pinned_max_cached_size)),

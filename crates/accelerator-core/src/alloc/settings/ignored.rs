@@ -17,7 +17,7 @@ pub(crate) struct IgnoredKey {
 const BOOLEAN: Check = |key, value| value.boolean(key).map(drop);
 
 /// All such keys of PyTorch 2.15.
-static KEYS: [IgnoredKey; 11] = [
+static KEYS: [IgnoredKey; 10] = [
     IgnoredKey::new("backend", |key, value| {
         value.one_of(key, &["native", "cudaMallocAsync", "hipMallocAsync"]).map(drop)
     }),
@@ -34,7 +34,6 @@ static KEYS: [IgnoredKey; 11] = [
         _ => Ok(()),
     }),
     IgnoredKey::new("pinned_free_catch_all", BOOLEAN),
-    IgnoredKey::new("graph_capture_record_stream_reuse", BOOLEAN),
     // PyTorch accepts any text here and only warns if it is neither.
     IgnoredKey::new("expandable_segments_reserve", |key, value| value.text(key, "a fraction or a size").map(drop)),
     IgnoredKey::new("expandable_segments_reserve_by_class", |key, value| value.table(key).map(drop)),

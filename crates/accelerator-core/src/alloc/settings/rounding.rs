@@ -8,7 +8,7 @@ pub(crate) const MIN_BLOCK: u64 = 512;
 /// The largest rounded request in the small pool. PyTorch: `kSmallSize`.
 const SMALL_SIZE: u64 = MIB;
 /// The segment size of the small pool. PyTorch: `kSmallBuffer`.
-const SMALL_SEGMENT: u64 = 2 * MIB;
+pub(crate) const SMALL_SEGMENT: u64 = 2 * MIB;
 /// Requests of this size or more get a segment of their own size, rounded up. PyTorch: `kMinLargeAlloc`.
 const MIN_OWN_SEGMENT: u64 = 10 * MIB;
 /// The sizes of such segments are multiples of this. PyTorch: `kRoundLarge`.
@@ -124,6 +124,11 @@ impl AllocatorConfig {
         let splits = !self.is_kept_whole(request) && self.leaves_block(request, block);
         let size = if splits { request.size } else { block };
         Fit { splits, oversize: self.is_oversize(size) }
+    }
+
+    /// Returns how a block of this size serves any request for which it is not split.
+    pub(crate) fn fit_whole(&self, block: u64) -> Fit {
+        Fit { splits: false, oversize: self.is_oversize(block) }
     }
 
     /// Returns whether the rest of the block is large enough for a block of its own. PyTorch: `should_split`.

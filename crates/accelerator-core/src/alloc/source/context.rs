@@ -149,16 +149,18 @@ impl Context {
     /// segment is counted and recorded. The caller adds it to the arena.
     pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Grown<(Entered<'_>, Segment)> {
         let mut charge = self.charge(parameters.arena, size)?;
-        let base = self.alloc(size)?;
+        let base = self.alloc(parameters.arena, size)?;
         charge.use_up(size);
         let mut entered = self.arenas.settle(parameters.arena);
         let segment = entered.segment_made(base, size, parameters);
         Ok((entered, segment))
     }
 
-    /// Takes a charged segment from the driver.
-    fn alloc(&self, size: u64) -> Grown<Base> {
-        self.driver.alloc(size).map_err(|driver| {
+    /// Takes a charged segment from the driver, or from the arena's own source.
+    fn alloc(&self, arena: ArenaId, size: u64) -> Grown<Base> {
+        let own = self.arenas.of(arena).lock().private().source.clone();
+        let segment = own.map_or_else(|| self.driver.alloc(size), |own| own.alloc(size));
+        segment.map_err(|driver| {
             let largest = self.driver.properties().largest_allocation;
             self.refused(match driver.kind {
                 DriverErrorKind::AllocationTooLarge => {
@@ -177,17 +179,21 @@ impl Context {
         let segments: Vec<_> = segments.into_iter().map(begin).collect();
         if let Some(recorder) = &mut self.arenas.statistics().recorder {
             // This comes before the driver call, since the driver may give the same address to another thread at once.
-            for (DetachedSegment { base, size, stream, .. }, _) in &segments {
-                let subject = Subject { address: base.address(), size: *size, stream: *stream };
+            for (DetachedSegment { base, size, stream, private, .. }, _) in &segments {
+                let (address, size, stream) = (base.address(), *size, *stream);
+                let subject = Subject { address, size, stream, mem_pool: private.pool };
                 recorder.memory_left(TraceAction::SegmentFree, subject);
             }
         }
         drop(arena);
         let mut bytes = 0;
         for (detached, _returning) in segments {
-            let (pool, size) = (detached.pool, detached.size);
-            self.driver.dealloc(detached);
-            self.arenas.statistics().segment_released(&config, pool, size);
+            let (holder, size) = ((detached.private.pool, detached.pool), detached.size);
+            match detached.private.source.clone() {
+                Some(source) => source.dealloc(detached),
+                None => self.driver.dealloc(detached),
+            }
+            self.arenas.statistics().segment_released(&config, holder, size);
             bytes += size;
         }
         bytes

@@ -1,8 +1,9 @@
 //! The interface of a source of memory, and the requests made to it.
 
 use super::context::{Context, Grown};
-use crate::alloc::arena::Arena;
+use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
+use crate::alloc::blocks::Base;
 use crate::alloc::settings::Request;
 use crate::sync::{Guard, OwnedLock};
 use crate::types::{PoolKind, Result, StreamId};
@@ -43,6 +44,33 @@ pub(crate) trait Source: Send + Sync {
     /// [`Error::Driver`](crate::Error::Driver) if waiting or unmapping failed. Memory that is not given back stays
     /// free.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()>;
+
+    /// Returns where the pages of an arena are, paused or not, as far as it can be paused: runs of adjacent pages, each
+    /// with the start of its reservation, the offset from there, and the length.
+    fn page_runs(&self, _arena: ArenaId) -> Vec<(Base, u64, u64)> {
+        Vec::new()
+    }
+
+    /// Returns the bytes of an arena that went back to the driver while they are paused.
+    fn paused_bytes(&self, _arena: ArenaId) -> u64 {
+        0
+    }
+
+    /// Gives the pages of an arena back to the driver, but not their addresses and blocks. Nothing may use them.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver). The rest of the pages stays mapped then.
+    fn pause(&self, _context: &Context, _arena: ArenaId) -> Result<()> {
+        Ok(())
+    }
+
+    /// Maps new pages at the addresses of an arena's paused pages.
+    ///
+    /// # Errors
+    /// [`Failure`](super::context::Failure). The rest of the pages stays paused then.
+    fn resume(&self, _context: &Context, _arena: ArenaId) -> Grown<()> {
+        Ok(())
+    }
 }
 
 /// A request that no free block serves.

@@ -1,10 +1,12 @@
 //! The statistics of a device's allocator, and the limit that it must keep to.
 
+use std::collections::BTreeMap;
+
 use super::amounts::{Amounts, PoolAmounts};
 use super::counters::StreamCounters;
 use crate::alloc::history::{HistoryAction, HistoryContext, Recorder};
 use crate::alloc::settings::{AllocatorConfig, share};
-use crate::types::{PoolKind, PoolStat, Stat, Statistics};
+use crate::types::{MemPoolId, PoolKind, PoolStat, Stat, Statistics};
 
 /// The statistics, limit and history of one device, for all streams.
 ///
@@ -23,9 +25,14 @@ pub(crate) struct DeviceStatistics {
     pub(crate) limit: Option<u64>,
     pub(crate) fraction: f64,
     segments_made: u64,
+    /// The bytes that each private pool has held from the driver. A pool stays here when it is gone.
+    pub(crate) private: BTreeMap<MemPoolId, PoolStat>,
     /// The recorder, while recording is on.
     pub(crate) recorder: Option<Box<Recorder>>,
 }
+
+/// The private pool that holds memory, and for requests of which size.
+pub(crate) type Holder = (MemPoolId, PoolKind);
 
 /// Current values, peaks and everything ever added, over all streams.
 #[derive(Default)]
@@ -47,6 +54,7 @@ impl DeviceStatistics {
             limit: None,
             fraction: 1.0,
             segments_made: 0,
+            private: BTreeMap::new(),
             recorder: None,
         };
         statistics.set_fraction(config.memory_fraction, total_memory);
@@ -84,6 +92,13 @@ impl DeviceStatistics {
     pub(crate) fn reset_accumulated<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters>) {
         self.at_reset = self.sums(streams);
         self.totals.reset_accumulated();
+        self.private.values_mut().for_each(PoolStat::reset_accumulated);
+    }
+
+    /// Resets the peaks of what is counted here.
+    pub(crate) fn reset_peak(&mut self) {
+        self.totals.reset_peak();
+        self.private.values_mut().for_each(PoolStat::reset_peak);
     }
 
     /// Makes the counters of a stream idle. The current values must be 0. Everything that the stream ever added is kept
@@ -135,8 +150,8 @@ impl DeviceStatistics {
     }
 
     /// Counts a charged driver allocation that succeeded. Returns the segment's number in the order of creation.
-    pub(crate) fn segment_made(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) -> u64 {
-        self.reserved(pool, size);
+    pub(crate) fn segment_made(&mut self, config: &AllocatorConfig, (of, pool): Holder, size: u64) -> u64 {
+        self.reserved((of, pool), size);
         self.totals.segment.update(pool, |stat| stat.increase(1));
         if config.is_oversize(size) {
             self.totals.oversize_segments.increase(1);
@@ -150,8 +165,8 @@ impl DeviceStatistics {
         self.segments_made - 1
     }
 
-    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {
-        self.pages_unmapped(pool, size);
+    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, (of, pool): Holder, size: u64) {
+        self.pages_unmapped((of, pool), size);
         self.totals.segment.update(pool, |stat| stat.decrease(1));
         if config.is_oversize(size) {
             self.totals.oversize_segments.decrease(1);
@@ -160,15 +175,35 @@ impl DeviceStatistics {
 
     /// Counts mapped pages, of which `charged` bytes were charged in advance. As in PyTorch, they count neither as
     /// segments nor as oversize.
-    pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64, charged: u64) {
+    pub(crate) fn pages_mapped(&mut self, holder: Holder, size: u64, charged: u64) {
         self.charged += size - charged;
-        self.reserved(pool, size);
+        self.reserved(holder, size);
     }
 
-    pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, size: u64) {
+    pub(crate) fn pages_unmapped(&mut self, (of, pool): Holder, size: u64) {
         self.refund(size);
         self.totals.reserved_bytes.update(pool, |stat| stat.decrease(size));
+        if !of.is_default() {
+            self.private.entry(of).or_default().update(pool, |stat| stat.decrease(size));
+        }
         self.totals.num_device_free += i64::from(size > 0);
+    }
+
+    /// Counts bytes that stay reserved, but went back to the driver for now.
+    pub(crate) fn paused(&mut self, size: u64) {
+        self.refund(size);
+        self.totals.paused_bytes += size as i64;
+    }
+
+    /// Counts charged bytes that came back.
+    pub(crate) fn resumed(&mut self, size: u64) {
+        self.totals.paused_bytes -= size as i64;
+    }
+
+    /// Counts paused bytes as if they had come back, because they are about to be given up.
+    pub(crate) fn resumed_to_leave(&mut self, size: u64) {
+        self.charged += size;
+        self.resumed(size);
     }
 
     /// Counts the driver allocation of an alias range, which has no memory of its own.
@@ -196,8 +231,11 @@ impl DeviceStatistics {
         self.totals.num_ooms += i64::from(!is_rejected);
     }
 
-    fn reserved(&mut self, pool: PoolKind, size: u64) {
+    fn reserved(&mut self, (of, pool): Holder, size: u64) {
         self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
+        if !of.is_default() {
+            self.private.entry(of).or_default().update(pool, |stat| stat.increase(size));
+        }
         self.totals.num_device_alloc += 1;
     }
 }

@@ -18,8 +18,10 @@ fn out_of_memory() -> OutOfMemory {
         free: None,
         allowed: None,
         allocated: 0,
+        allocated_in_pools: 0,
         pending: 0,
         reserved: 0,
+        free_in_pools: 0,
         largest_cached: 0,
         advice: Vec::new(),
     }
@@ -54,7 +56,7 @@ macro_rules! one_of_each_variant {
 }
 
 /// One of each variant, and what a person must find in its message.
-fn errors() -> [(Error, &'static str); 17] {
+fn errors() -> [(Error, &'static str); 20] {
     one_of_each_variant! {
         Error::OutOfMemory(_) => (
             Error::OutOfMemory(Box::new(out_of_memory())),
@@ -98,6 +100,20 @@ fn errors() -> [(Error, &'static str); 17] {
             "host:0 has no stream 9"
         ),
         Error::UnknownPointer { .. } => (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
+        Error::MemPool { .. } => (
+            Error::MemPool { device: HOST, pool: MemPoolId::new(0, 3), problem: "does not exist" },
+            "host:0: memory pool 0_3 does not exist"
+        ),
+        Error::PoolFile { .. } => (
+            Error::PoolFile {
+                device: HOST,
+                pool: MemPoolId::new(0, 3),
+                path: "contents".into(),
+                error: std::io::ErrorKind::AlreadyExists.into(),
+            },
+            "host:0: memory pool 0_3: contents: entity already exists"
+        ),
+        Error::Graph { .. } => (Error::Graph { device: CUDA, problem: "is empty" }, "cuda:1: the graph is empty"),
         Error::InvalidFraction(_) => (Error::InvalidFraction(1.5), "1.5"),
         Error::InvalidSetting { .. } => (
             Error::InvalidSetting { variable: Some("V"), settings: text("a:1"), reason: text("unknown key") },

@@ -53,20 +53,21 @@ impl Drop for HeldAlias<'_> {
 }
 
 impl CompactSource {
-    /// Returns the policy's arena and the request adapted to it; `None` if there are too many streams, and this one
-    /// must use its own arena.
+    /// Returns this arena of the policy and the request adapted to it; `None` if there are too many streams, and this
+    /// one must use its own arena.
     pub(super) fn enter_shared<'a>(
         &self,
         context: &'a Context,
+        id: ArenaId,
         request: Request,
         stream: StreamId,
     ) -> Option<Entry<'a>> {
-        let shared = context.arenas.of(ArenaId::SHARED);
+        let shared = context.arenas.of(id);
         let mut arena = shared.lock();
         if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
-            if let Some(mapped) = try_lock(&self.mapped) {
-                Mapper { context, arena: ArenaId::SHARED, mapped }.end_epochs(stream, false);
+            if let Some(mapped) = try_lock(self.mapped(id)) {
+                Mapper { context, arena: id, mapped }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }

@@ -1,8 +1,8 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, [`ArenaId::SHARED`]. The modules, each of which imports only from those
-//! above it:
+//! The blocks of all streams are in one arena, [`ArenaId::SHARED`], and those of a private pool in another. The
+//! modules, each of which imports only from those above it:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several
@@ -36,7 +36,7 @@ use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
 use crate::alloc::arena::{Arena, ArenaId, FreeLists, Store};
 use crate::alloc::settings::{Policy, Request};
-use crate::sync::{OwnedLock, lock};
+use crate::sync::{OwnedLock, Table, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// The largest rounded request in the small pool. PyTorch's policy uses 1 MiB; with this smaller limit, less memory is
@@ -73,8 +73,18 @@ impl Compact {
 /// The memory of the policy.
 #[derive(Default)]
 pub(crate) struct CompactSource {
-    /// Locked while the driver maps or unmaps. Only threads that need new memory, or give memory back, wait for it.
-    mapped: Mutex<Mapped>,
+    /// The mappings of the shared arena. They are locked while the driver maps or unmaps. Only threads that need new
+    /// memory, or give memory back, wait for that.
+    shared: Mutex<Mapped>,
+    /// The mappings of each private pool's arena, indexed by its number among them.
+    of_pools: Table<Mutex<Mapped>>,
+}
+
+impl CompactSource {
+    fn mapped(&self, arena: ArenaId) -> &Mutex<Mapped> {
+        let of_pool = arena.number_of_private().map(|number| self.of_pools.get_or_init(number, Mutex::default));
+        of_pool.unwrap_or(&self.shared)
+    }
 }
 
 impl Source for CompactSource {
@@ -82,13 +92,15 @@ impl Source for CompactSource {
         arena.is_shared()
     }
 
-    /// Under this policy the arena is the shared one, unless there are too many streams.
+    /// Under this policy the arena is the shared one of the device or of the private pool, unless there are too many
+    /// streams.
     fn enter<'a>(&self, context: &'a Context, (arena, request): Entry<'a>, stream: StreamId) -> Entry<'a> {
         if arena.config().policy != Policy::Compact {
             return (arena, request);
         }
+        let shared = if arena.is_shared() { arena.id() } else { ArenaId::SHARED };
         drop(arena);
-        let entry = self.enter_shared(context, request, stream);
+        let entry = self.enter_shared(context, shared, request, stream);
         entry.unwrap_or_else(|| (context.arenas.of(ArenaId::of_stream(stream)).lock(), request))
     }
 
@@ -111,7 +123,8 @@ impl Source for CompactSource {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }
-        let mut mapper = Mapper { context, arena: wanted.parameters.arena, mapped: lock(&self.mapped) };
+        let arena = wanted.parameters.arena;
+        let mut mapper = Mapper { context, arena, mapped: lock(self.mapped(arena)) };
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
@@ -131,6 +144,6 @@ impl Source for CompactSource {
         }
         let id = arena.id();
         drop(arena);
-        Mapper { context, arena: id, mapped: lock(&self.mapped) }.release(pool)
+        Mapper { context, arena: id, mapped: lock(self.mapped(id)) }.release(pool)
     }
 }

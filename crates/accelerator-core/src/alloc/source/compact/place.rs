@@ -57,6 +57,10 @@ impl Placement for Compact {
         range.map_or(self.store.stream, |range| self.owners[range.owner].stream)
     }
 
+    fn has_ranges(&self) -> bool {
+        !(self.ranges.is_empty() && self.aliases.is_empty())
+    }
+
     fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
         let used = self.aliases.values().filter(|alias| !alias.blocks.is_empty());
         used.map(|alias| (alias.segment, alias.blocks.iter().copied().collect())).collect()

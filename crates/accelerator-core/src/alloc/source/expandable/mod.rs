@@ -1,6 +1,7 @@
 //! Expandable segments: pages are mapped where a request needs them, and unmapped where they are free. PyTorch:
 //! `try_allocate_expandable_block`, `unmap_block`.
 
+mod sleep;
 mod turns;
 
 use std::num::NonZeroU64;
@@ -11,7 +12,7 @@ use super::context::{Charge, Context, Grown};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::{Entered, Parameters, settled};
-use crate::alloc::blocks::{BlockId, PageRange};
+use crate::alloc::blocks::{Base, BlockId, PageRange};
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
@@ -19,8 +20,10 @@ use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause,
 
 #[derive(Default)]
 pub(super) struct Expandable {
-    /// The address space of each arena, indexed by arena number.
-    mappings: Table<Mutex<Mappings>>,
+    /// The address space of each stream's arena, indexed by its number.
+    of_streams: Table<Mutex<Mappings>>,
+    /// The address space of each private pool's arena, indexed by its number among them.
+    of_pools: Table<Mutex<Mappings>>,
     turns: Turns,
 }
 
@@ -71,7 +74,8 @@ impl Source for Expandable {
     /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let id = arena.lock().id();
-        let (Some(driver), Some(mappings)) = (context.driver.address_space(), self.mappings.get(id.get())) else {
+        let (table, number) = self.place(id);
+        let (Some(driver), Some(mappings)) = (context.driver.address_space(), table.get(number)) else {
             return Ok(());
         };
         let mut mappings = lock(mappings);
@@ -90,6 +94,8 @@ impl Source for Expandable {
             Err(error) => (false, Err(error)),
         };
         for range in ranges.iter().copied() {
+            // Pages of paused memory are not there any more, and leave as if they had just come back.
+            context.arenas.statistics().resumed_to_leave(mappings.asleep_in(range));
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
                 (unmapped, result) = mappings.unmap_pages(range);
@@ -108,6 +114,22 @@ impl Source for Expandable {
             }
         }
         result.map_err(|error| context.error(error))
+    }
+
+    fn page_runs(&self, arena: ArenaId) -> Vec<(Base, u64, u64)> {
+        self.page_runs(arena)
+    }
+
+    fn paused_bytes(&self, arena: ArenaId) -> u64 {
+        lock(self.mappings(arena)).asleep()
+    }
+
+    fn pause(&self, context: &Context, arena: ArenaId) -> Result<()> {
+        self.give_pages_back(context, arena).map_err(|error| context.error(error))
+    }
+
+    fn resume(&self, context: &Context, arena: ArenaId) -> Grown<()> {
+        self.take_pages_again(context, arena)
     }
 }
 
@@ -128,7 +150,13 @@ impl Expandable {
     }
 
     fn mappings(&self, arena: ArenaId) -> &Mutex<Mappings> {
-        self.mappings.get_or_init(arena.get(), Mutex::default)
+        let (table, number) = self.place(arena);
+        table.get_or_init(number, Mutex::default)
+    }
+
+    fn place(&self, arena: ArenaId) -> (&Table<Mutex<Mappings>>, u32) {
+        let of_pool = arena.number_of_private().map(|number| (&self.of_pools, number));
+        of_pool.unwrap_or((&self.of_streams, arena.get()))
     }
 }
 

@@ -1,0 +1,140 @@
+//! Allocation at a given address, and checkpoints of private pools.
+
+use std::num::NonZeroU64;
+
+use super::DeviceAllocator;
+use crate::alloc::arena::{AllocatedBlock, ArenaId, SegmentState};
+use crate::alloc::arenas::{Parameters, settled};
+use crate::alloc::blocks::{BlockId, State};
+use crate::types::{Error, MemPoolId, PoolKind, Result, StreamId};
+
+/// The state of a private pool's memory: the segments of each of its arenas.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolState {
+    pub(crate) pool: MemPoolId,
+    arenas: Vec<(ArenaId, Vec<SegmentState>)>,
+}
+
+impl DeviceAllocator {
+    /// Allocates the block at this address, if it is free.
+    pub(crate) fn allocate_at(
+        &self,
+        address: u64,
+        bytes: NonZeroU64,
+        stream: StreamId,
+    ) -> Result<Option<AllocatedBlock>> {
+        if self.pending.may_have_any() {
+            self.pending.poll(&self.memory, stream)?;
+        }
+        let own = self.arenas().of(ArenaId::of_stream(stream)).lock();
+        let request = own.request(bytes);
+        let (_lease, (arena, request)) = self.routed((own, request), stream)?;
+        if arena.is_shared() {
+            return Ok(None); // `policy:compact` finds a place by itself
+        }
+        let capture = arena.capture();
+        let (arena, context) = self.arenas().captured(arena, capture);
+        let parameters = Parameters { request, stream, arena: arena.id(), context };
+        drop(arena);
+        let clock = self.arenas().clock(request.pool);
+        let mut entered = self.arenas().settle(parameters.arena);
+        let taken = settled(entered.arena().store_mut().take_at(address, &request, clock));
+        let Some((block, front)) = taken else { return Ok(None) };
+        entered.record(&parameters, &block);
+        drop(entered.leave()); // as in `drop_discarded`, without locking again
+        if let Some(front) = front {
+            // Only now, because PyTorch's peaks count the part before the block, too.
+            settled(self.arenas().settle(parameters.arena).arena().store_mut().give_back_front(front, clock));
+        }
+        Ok(Some(block))
+    }
+
+    /// Returns the state of a pool's memory.
+    pub(crate) fn pool_state(&self, pool: MemPoolId) -> Result<PoolState> {
+        let is_pending = |arena: &ArenaId| {
+            let arena = self.arenas().of(*arena).lock();
+            let blocks = &arena.store().blocks;
+            let mut all = blocks.segments().flat_map(|(segment, _)| blocks.of_segment(segment));
+            all.any(|(_, block)| matches!(block.state, State::Pending(_)))
+        };
+        self.known(pool, self.mem_pools.exists(pool))?;
+        let arenas = self.mem_pools.arenas(pool);
+        if arenas.iter().any(|arena| self.arenas().of(*arena).lock().is_shared()) {
+            return Err(self.pool_error(pool, "follows policy:compact, which has no checkpoints"));
+        }
+        self.poll_pool(pool)?;
+        if arenas.iter().any(is_pending) {
+            return Err(self.pool_error(pool, "has freed blocks that streams still use: synchronize the streams first"));
+        }
+        let state = |arena: ArenaId| (arena, self.arenas().of(arena).lock().store().state());
+        Ok(PoolState { pool, arenas: arenas.into_iter().map(state).collect() })
+    }
+
+    /// Sets a pool's memory back to this state. `live` are the blocks allocated in it, all of which are freed. Returns
+    /// those that are allocated afterwards, in the order of their addresses. PyTorch: `setCheckpointPoolState`.
+    pub(crate) fn set_pool_state(
+        &self,
+        state: &PoolState,
+        live: &[(ArenaId, BlockId)],
+    ) -> Result<Vec<(AllocatedBlock, StreamId)>> {
+        live.iter().for_each(|(arena, block)| self.free(*arena, *block));
+        let arenas = self.mem_pools.arenas(state.pool);
+        if self.pending.may_have_any() {
+            self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena))?;
+        }
+        let mut allocated: Vec<(AllocatedBlock, StreamId)> = Vec::new();
+        for (arena, segments) in &state.arenas {
+            let mut entered = self.arenas().settle(*arena);
+            let clock = self.arenas().clock(PoolKind::Large);
+            let stream = entered.arena().stream();
+            let Some(blocks) = settled(entered.arena().store_mut().set_to(segments, clock)) else {
+                drop(entered);
+                allocated.iter().for_each(|(block, _)| self.free(block.arena, block.block));
+                return Err(self.pool_error(state.pool, "was used by another thread while it was set back"));
+            };
+            allocated.extend(blocks.into_iter().map(|block| (block, stream)));
+        }
+        allocated.sort_by_key(|(block, _)| block.address());
+        Ok(allocated)
+    }
+
+    /// Fails unless `live` are the blocks allocated in the pool, and it has the memory that this state needs.
+    pub(crate) fn check_pool_state(&self, state: &PoolState, live: &[(ArenaId, BlockId)]) -> Result<()> {
+        let problem = |problem| Err(self.pool_error(state.pool, problem));
+        if self.mem_pools.is_paused(state.pool) {
+            return Err(self.paused(state.pool));
+        }
+        if self.is_current_captured()? {
+            return problem("cannot be set back during a capture");
+        }
+        let arenas = self.mem_pools.arenas(state.pool);
+        let has_memory = |(id, segments): &(ArenaId, Vec<SegmentState>)| {
+            arenas.contains(id) && self.arenas().of(*id).lock().store().has_memory_of(segments)
+        };
+        if !state.arenas.iter().all(has_memory) {
+            return problem("no longer has the memory that it had at the checkpoint");
+        }
+        let mut allocated: Vec<_> =
+            self.allocated_in(state.pool).iter().map(|block| (block.arena, block.block)).collect();
+        for one in live {
+            let Some(place) = allocated.iter().position(|block| block == one) else {
+                return problem("is not the pool of an allocation that was handed over");
+            };
+            allocated.swap_remove(place);
+        }
+        if allocated.is_empty() { Ok(()) } else { problem("has live allocations that were not handed over") }
+    }
+
+    /// Frees blocks whose events are complete.
+    fn poll_pool(&self, pool: MemPoolId) -> Result<()> {
+        let arena = self.mem_pools.arenas(pool).first().map(|arena| self.arenas().of(*arena).lock().stream());
+        match arena.filter(|_| self.pending.may_have_any()) {
+            Some(stream) => self.pending.poll(&self.memory, stream),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn pool_error(&self, pool: MemPoolId, problem: &'static str) -> Error {
+        Error::MemPool { device: self.memory.context.device, pool, problem }
+    }
+}

@@ -1,0 +1,120 @@
+//! Private pools, and captures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::DeviceAllocator;
+use crate::alloc::arena::{AllocatedBlock, OwnSegments};
+use crate::alloc::blocks::State;
+use crate::alloc::mem_pools::{Applies, RouteId};
+use crate::sync::lock;
+use crate::types::{MemPoolId, PoolStat, Result};
+
+impl DeviceAllocator {
+    pub(crate) fn retain_pool(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) -> Result<()> {
+        self.check_private(id)?;
+        self.mem_pools.retain(id, source);
+        Ok(())
+    }
+
+    pub(crate) fn release_pool(&self, id: MemPoolId) -> Result<()> {
+        self.known(id, self.mem_pools.release(id))
+    }
+
+    pub(crate) fn pool_uses(&self, id: MemPoolId) -> u32 {
+        self.mem_pools.uses(id)
+    }
+
+    pub(crate) fn set_use_on_oom(&self, id: MemPoolId, use_on_oom: bool) -> Result<()> {
+        self.known(id, self.mem_pools.set_use_on_oom(id, use_on_oom))
+    }
+
+    pub(crate) fn set_no_split(&self, id: MemPoolId) -> Result<()> {
+        self.known(id, self.mem_pools.set_no_split(id, self.arenas()))
+    }
+
+    /// From now on, the pool has only memory that can be paused.
+    pub(crate) fn set_pausable(&self, id: MemPoolId) -> Result<()> {
+        if self.driver().address_space().is_none() {
+            return Err(self.pool_error(id, "cannot be pausable: this device has no virtual memory"));
+        }
+        let problem = "cannot become pausable: it does not exist, has memory already, or has a source of its own";
+        if self.mem_pools.set_pausable(id) { Ok(()) } else { Err(self.pool_error(id, problem)) }
+    }
+
+    pub(crate) fn is_paused(&self, id: MemPoolId) -> bool {
+        self.mem_pools.is_paused(id)
+    }
+
+    pub(crate) fn release_pool_from_graph(&self, id: MemPoolId) {
+        self.mem_pools.release_from_graph(id);
+    }
+
+    /// Sends requests to a pool, of which this is one more use. In a capture, the graph comes to hold the pool, too.
+    pub(crate) fn begin_route(&self, id: MemPoolId, applies: Applies) -> Result<RouteId> {
+        let capture = self.current_capture()?;
+        self.retain_pool(id, None)?;
+        if let Some(capture) = capture {
+            let _reclaiming = lock(&self.reclaiming);
+            self.mem_pools.hold(capture, id);
+        }
+        Ok(self.mem_pools.begin(id, applies, self.arenas()))
+    }
+
+    /// Ends a route, and takes back its use of the pool.
+    pub(crate) fn end_route(&self, route: RouteId) {
+        if let Some(pool) = self.mem_pools.end(route, self.arenas()) {
+            self.mem_pools.release(pool);
+        }
+    }
+
+    /// Notes that a capture has begun, and sends the requests of its streams to this pool, which its graph holds.
+    pub(crate) fn capture_begun(&self, capture: u64, pool: MemPoolId) -> RouteId {
+        let _reclaiming = lock(&self.reclaiming);
+        self.pending.capture_begun(capture);
+        self.mem_pools.capture_begun(capture, pool);
+        self.mem_pools.begin(pool, Applies::Capture(capture), self.arenas())
+    }
+
+    /// Notes that a capture is over. Returns the pools that its graph holds.
+    pub(crate) fn capture_ended(&self, capture: u64, route: RouteId) -> Vec<MemPoolId> {
+        self.mem_pools.end(route, self.arenas());
+        self.pending.capture_ended(capture);
+        let held = self.mem_pools.capture_ended(capture);
+        if self.arenas().config().graph_capture_record_stream_reuse
+            && let Some(own) = held.first()
+        {
+            let arenas = self.mem_pools.arenas(*own);
+            self.pending.end_deferred_of(&self.memory, |block| arenas.contains(&block.arena));
+        }
+        held
+    }
+
+    /// Returns the bytes that each private pool has held from the driver.
+    pub(crate) fn reserved_by_private_pools(&self) -> BTreeMap<MemPoolId, PoolStat> {
+        self.arenas().statistics().private.clone()
+    }
+
+    /// Returns the allocated blocks of a pool, in the order of their addresses.
+    pub(crate) fn allocated_in(&self, id: MemPoolId) -> Vec<AllocatedBlock> {
+        let mut allocated = Vec::new();
+        for id in self.mem_pools.arenas(id) {
+            let arena = self.arenas().of(id).lock();
+            let blocks = &arena.store().blocks;
+            let in_segments = blocks.segments().flat_map(|(segment, _)| blocks.of_segment(segment)).map(|(id, _)| id);
+            let in_aliases = arena.aliases().into_iter().flat_map(|(_, blocks)| blocks);
+            let live = in_segments.chain(in_aliases).filter(|id| blocks[*id].state == State::Allocated);
+            allocated.extend(live.map(|id| arena.store().allocated(id)));
+        }
+        allocated.sort_by_key(AllocatedBlock::address);
+        allocated
+    }
+
+    fn check_private(&self, id: MemPoolId) -> Result<()> {
+        if id.is_default() { Err(self.pool_error(id, "is not a private pool")) } else { Ok(()) }
+    }
+
+    pub(super) fn known(&self, id: MemPoolId, is_known: bool) -> Result<()> {
+        if is_known { Ok(()) } else { Err(self.pool_error(id, "does not exist, or is not in use any more")) }
+    }
+}

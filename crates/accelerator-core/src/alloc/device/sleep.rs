@@ -1,0 +1,103 @@
+//! Private pools that are paused: their pages go back to the driver, and come back at the same addresses.
+
+use super::DeviceAllocator;
+use crate::alloc::arena::ArenaId;
+use crate::alloc::blocks::Base;
+use crate::alloc::source::Failure;
+use crate::sync::Step;
+use crate::types::{Error, MemPoolId, OutOfMemoryCause, Result};
+
+impl DeviceAllocator {
+    /// Begins to use memory. Until the step ends, its pool is not paused. Returns `None` for memory that cannot be
+    /// paused.
+    #[inline(always)]
+    pub(crate) fn begin_use(&self, arena: ArenaId) -> Result<Option<Step<'_>>> {
+        match self.arenas().gate(arena) {
+            None => Ok(None),
+            Some(gate) => gate.enter().map(Some).ok_or_else(|| self.paused(self.arenas().of(arena).lock().mem_pool())),
+        }
+    }
+
+    /// Begins to use all memory of a pool.
+    pub(crate) fn begin_use_of_pool(&self, id: MemPoolId) -> Result<Vec<Step<'_>>> {
+        let arenas = self.mem_pools.arenas(id);
+        let uses = arenas.into_iter().map(|arena| self.begin_use(arena));
+        uses.filter_map(Result::transpose).collect()
+    }
+
+    /// Closes a pool for pausing: waits for the requests and uses underway, and refuses all others until the pool is
+    /// [opened](Self::open_pool).
+    pub(crate) fn close_pool(&self, id: MemPoolId) -> Result<()> {
+        if self.pending.has_captures() {
+            return Err(self.pool_error(id, "cannot be paused while a graph is being captured"));
+        }
+        self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))
+    }
+
+    pub(crate) fn open_pool(&self, id: MemPoolId) {
+        self.mem_pools.open(id, self.arenas());
+    }
+
+    /// Gives free memory of a closed pool back, unless a graph may use it.
+    pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<()> {
+        let arenas = self.mem_pools.arenas(id);
+        self.arenas().statistics().streams_awaited();
+        self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena))?;
+        self.reclaim(id)
+    }
+
+    /// Returns where the pages of a pool are: runs of adjacent pages, each with the start of its reservation, the
+    /// offset from there, and the length.
+    pub(crate) fn page_runs(&self, id: MemPoolId) -> Vec<(Base, u64, u64)> {
+        self.mem_pools.arenas(id).into_iter().flat_map(|arena| self.memory.page_runs(arena)).collect()
+    }
+
+    /// Returns the bytes of a pool that went back to the driver while it is paused.
+    pub(crate) fn paused_bytes(&self, id: MemPoolId) -> u64 {
+        self.mem_pools.arenas(id).into_iter().map(|arena| self.memory.paused_bytes(arena)).sum()
+    }
+
+    /// Gives the pages of a closed pool back to the driver, on which no work is running.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver). The pages that went back have come again then, or, if the driver
+    /// refuses that, too, some are still away.
+    pub(crate) fn give_pages_back(&self, id: MemPoolId) -> Result<()> {
+        let arenas = self.mem_pools.arenas(id);
+        self.memory.pause(&arenas).inspect_err(|_| {
+            let _ = self.memory.resume(&arenas);
+        })
+    }
+
+    /// Maps new pages for a closed pool where pages went back. If memory runs out, gives the cache back and tries
+    /// again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver). All pages that the
+    /// driver takes are away again then.
+    pub(crate) fn take_pages_again(&self, id: MemPoolId) -> Result<()> {
+        let arenas = self.mem_pools.arenas(id);
+        let mut resumed = self.memory.resume(&arenas);
+        if matches!(resumed, Err(Failure::Refused(_))) && self.release_all().is_ok() {
+            resumed = self.memory.resume(&arenas);
+        }
+        let failure = match resumed {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let _ = self.memory.pause(&arenas);
+        Err(match failure {
+            Failure::Error(error) => error,
+            Failure::Refused(cause) => self.resume_refused(id, cause),
+        })
+    }
+
+    fn resume_refused(&self, id: MemPoolId, cause: OutOfMemoryCause) -> Error {
+        let bytes = self.page_runs(id).iter().map(|(_, _, len)| len).sum();
+        self.no_memory_for(bytes, cause)
+    }
+
+    pub(super) fn paused(&self, id: MemPoolId) -> Error {
+        self.pool_error(id, "is paused: resume it first")
+    }
+}

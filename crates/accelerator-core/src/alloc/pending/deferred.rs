@@ -1,0 +1,141 @@
+//! Frees in a capture of blocks that other streams used. The captured uses have not run, and no event can be recorded
+//! for them, so these frees take effect when the capture is over, or as soon as the graph orders what comes next after
+//! every use.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Arrived, PendingBlock, PendingFrees, Queues, use_over};
+use crate::alloc::blocks::{User, Users};
+use crate::alloc::source::{Context, Memory};
+use crate::sync::{Step, lock};
+use crate::types::{Result, StreamId};
+
+/// The captures that are underway.
+#[derive(Default)]
+pub(super) struct Captures {
+    numbers: Mutex<Vec<u64>>,
+    count: AtomicUsize,
+}
+
+/// A free that waits for the end of a capture.
+pub(super) struct Deferred {
+    block: PendingBlock,
+    /// The stream of the block.
+    stream: StreamId,
+    users: Users,
+    /// The capture that the free is part of.
+    capture: u64,
+    /// A node after each use, and one after the work of the block's own stream; empty if the graph does not show when
+    /// the uses are over.
+    marks: Vec<u64>,
+}
+
+impl PendingFrees {
+    /// Notes that a capture with this number has begun.
+    pub(crate) fn capture_begun(&self, number: u64) {
+        let mut numbers = lock(&self.captures.numbers);
+        numbers.push(number);
+        self.captures.count.store(numbers.len(), Ordering::SeqCst);
+    }
+
+    /// Notes that a capture is over.
+    pub(crate) fn capture_ended(&self, number: u64) {
+        let mut numbers = lock(&self.captures.numbers);
+        numbers.retain(|underway| *underway != number);
+        self.captures.count.store(numbers.len(), Ordering::SeqCst);
+    }
+
+    /// Returns whether any capture is underway.
+    #[inline(always)]
+    pub(crate) fn has_captures(&self) -> bool {
+        self.captures.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Makes a freed block wait for the end of a capture. With `graph_capture_record_stream_reuse`, it may become free
+    /// earlier.
+    #[cold]
+    pub(crate) fn defer(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: Users, capture: u64) {
+        let events = &context.events;
+        let arena = context.arenas.of(block.arena).lock();
+        let (stream, reuses) = (arena.stream_of(block.block), arena.config().graph_capture_record_stream_reuse);
+        drop(arena);
+        let mut deferred = Deferred { block, stream, users, capture, marks: Vec::new() };
+        if reuses {
+            let mut streams = vec![stream];
+            deferred.users.for_each(|user| streams.push(user.stream));
+            let marked = streams.into_iter().map(|stream| events.mark(stream).ok().flatten());
+            deferred.marks = marked.collect::<Option<_>>().unwrap_or_default();
+        }
+        let mut arriving = lock(&self.arriving);
+        arriving.deferred.push(deferred);
+        self.has_arrived.store(true, Ordering::Release);
+        drop(arriving);
+        drop(begun);
+    }
+
+    /// In a capture, frees the blocks of this stream whose uses all precede what the stream captures next. PyTorch:
+    /// `free_safe_blocks_in_capture`.
+    pub(super) fn free_ordered(&self, memory: &Memory, stream: StreamId) -> Result<()> {
+        let is_candidate = |free: &Deferred| free.stream == stream && !free.marks.is_empty();
+        let marks: Vec<u64> = {
+            let arriving = lock(&self.arriving);
+            arriving.deferred.iter().filter(|free| is_candidate(free)).flat_map(|free| free.marks.clone()).collect()
+        };
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let preceding = memory.context.events.precede(&marks, stream).map_err(|error| memory.context.error(error))?;
+        let precedes = |mark: &u64| marks.iter().zip(&preceding).any(|(known, precedes)| known == mark && *precedes);
+        let is_ordered = |free: &Deferred| is_candidate(free) && free.marks.iter().all(precedes);
+        for free in self.take_deferred(is_ordered) {
+            free.users.for_each(|_| use_over(memory, free.block));
+        }
+        Ok(())
+    }
+
+    /// Lets the deferred frees take effect whose captures are over.
+    #[inline(always)]
+    pub(super) fn end_deferred(&self, memory: &Memory, queues: &mut Queues) {
+        if self.has_arrived.load(Ordering::Acquire) {
+            self.end_deferred_if_over(memory, queues);
+        }
+    }
+
+    #[cold]
+    fn end_deferred_if_over(&self, memory: &Memory, queues: &mut Queues) {
+        let underway = lock(&self.captures.numbers).clone();
+        let ended = self.take_deferred(|free| !underway.contains(&free.capture));
+        self.carry_out(memory, queues, ended);
+    }
+
+    /// Lets the deferred frees of these blocks take effect, because their capture is over.
+    pub(crate) fn end_deferred_of(&self, memory: &Memory, is_chosen: impl Fn(PendingBlock) -> bool) {
+        let mut queues = self.queues.lock();
+        let ended = self.take_deferred(|free| is_chosen(free.block));
+        self.carry_out(memory, &mut queues, ended);
+    }
+
+    /// Forgets the uses that were captured, and waits for the others.
+    fn carry_out(&self, memory: &Memory, queues: &mut Queues, frees: Vec<Deferred>) {
+        for Deferred { block, users, .. } in frees {
+            users.for_each(|User { stream, is_captured }| {
+                if !is_captured {
+                    let event = memory.context.events.record(stream).ok().flatten();
+                    self.queued.store(true, Ordering::Relaxed);
+                    queues.push(Arrived { user: stream, event, block });
+                }
+            });
+            users.for_each(|user| {
+                if user.is_captured {
+                    use_over(memory, block);
+                }
+            });
+        }
+    }
+
+    fn take_deferred(&self, is_chosen: impl Fn(&Deferred) -> bool) -> Vec<Deferred> {
+        let mut arriving = lock(&self.arriving);
+        arriving.deferred.extract_if(.., |free| is_chosen(free)).collect()
+    }
+}

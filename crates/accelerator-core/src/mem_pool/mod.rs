@@ -1,0 +1,166 @@
+//! Private memory pools.
+
+mod kept;
+mod sleep;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+use self::kept::Kept;
+pub use self::sleep::{Keep, PauseProgress, PauseReport};
+
+use crate::accelerator::Accelerator;
+use crate::alloc::{MemPoolRequests, MemPoolRoute};
+use crate::backend::Backend;
+use crate::mem_source::SegmentSource;
+use crate::types::{MemPoolId, Result, Snapshot};
+
+/// How a [`MemPool`] behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemPoolOptions {
+    /// Whether the pool's free blocks serve requests outside of private pools when the driver has no more memory.
+    pub use_on_oom: bool,
+    /// Whether free blocks are handed out whole, and each new segment to one request.
+    pub no_split: bool,
+    /// Whether the pool can be paused. All of its memory is then in pages of virtual memory, mostly of 2 MiB, whatever
+    /// the settings.
+    pub pausable: bool,
+    /// Whether the pool is [trimmed](MemPool::trim) each time that a guard of it is dropped.
+    pub trims: bool,
+}
+
+/// A private pool of device memory, with segments of its own. Only requests within a [`use_pool`](Self::use_pool) get
+/// memory from it, and they get it from nowhere else. PyTorch: `torch.cuda.MemPool`.
+///
+/// Memory stays with the pool while it is in use. When the handle is dropped and no guard or graph uses the pool, its
+/// free memory goes back to the driver; blocks that are still allocated follow with a later
+/// [`empty_cache`](crate::CachingAllocator::empty_cache).
+pub struct MemPool<B: Backend> {
+    accelerator: &'static Accelerator<B>,
+    id: MemPoolId,
+    trims: bool,
+    /// What is kept of the memory while the pool is paused.
+    kept: Mutex<Option<Kept<B>>>,
+}
+
+impl<B: Backend> MemPool<B> {
+    /// Makes a pool without memory.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable and the device has no virtual memory.
+    pub fn new(accelerator: &'static Accelerator<B>, options: MemPoolOptions) -> Result<Self> {
+        let id = MemPoolId::next_user();
+        accelerator.allocator().retain_pool(id)?;
+        Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
+    }
+
+    /// Makes a pool whose segments come from this source instead of from the driver. PyTorch: `MemPool(allocator)`.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable.
+    pub fn with_source(
+        accelerator: &'static Accelerator<B>,
+        source: Arc<dyn SegmentSource<B::Ptr>>,
+        options: MemPoolOptions,
+    ) -> Result<Self> {
+        let id = MemPoolId::next_user();
+        accelerator.allocator().retain_pool_with_source(id, source)?;
+        Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
+    }
+
+    fn with_options(self, options: MemPoolOptions) -> Result<Self> {
+        let allocator = self.accelerator.allocator();
+        allocator.set_pool_use_on_oom(self.id, options.use_on_oom)?;
+        if options.no_split {
+            allocator.set_pool_no_split(self.id)?;
+        }
+        if options.pausable {
+            allocator.set_pool_pausable(self.id)?;
+        }
+        Ok(self)
+    }
+
+    /// The number of the pool.
+    pub fn id(&self) -> MemPoolId {
+        self.id
+    }
+
+    /// The number of handles, guards and graphs that use the pool. PyTorch: `MemPool.use_count`.
+    pub fn uses(&self) -> u32 {
+        self.accelerator.allocator().pool_uses(self.id)
+    }
+
+    /// The segments and blocks of the pool. PyTorch: `MemPool.snapshot`.
+    pub fn snapshot(&self) -> Snapshot {
+        self.accelerator.allocator().pool_snapshot(self.id)
+    }
+
+    /// Waits for the streams that still use freed blocks of the pool, and gives all of its free memory back to the
+    /// driver. The pool goes on as before.
+    ///
+    /// # Errors
+    /// As for [`CachingAllocator::trim_pool`](crate::CachingAllocator::trim_pool).
+    pub fn trim(&self) -> Result<()> {
+        self.accelerator.allocator().trim_pool(self.id)
+    }
+
+    /// Sends the requests of this thread to the pool until the guard is dropped. Guards may be nested; the youngest
+    /// wins. PyTorch: `torch.cuda.use_mem_pool`.
+    pub fn use_pool(&self) -> MemPoolGuard<'_, B> {
+        self.use_pool_for(MemPoolRequests::ThisThread)
+            .unwrap_or_else(|_| unreachable!("the pool is private, and no stream is named"))
+    }
+
+    /// Sends these requests to the pool until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
+    pub fn use_pool_for(&self, requests: MemPoolRequests<B>) -> Result<MemPoolGuard<'_, B>> {
+        let route = self.accelerator.allocator().begin_allocate_to_pool(self.id, requests)?;
+        Ok(MemPoolGuard { pool: self, route: Some(route), on_thread: PhantomData })
+    }
+}
+
+impl<B: Backend> Drop for MemPool<B> {
+    fn drop(&mut self) {
+        let allocator = self.accelerator.allocator();
+        let _ = allocator.set_pool_use_on_oom(self.id, false);
+        let _ = allocator.release_pool(self.id);
+        // Memory that the driver refuses to take stays free, and is offered again with the next `empty_cache`.
+        let _ = allocator.empty_pool_cache(self.id);
+    }
+}
+
+impl<B: Backend> fmt::Debug for MemPool<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPool {{ {}, {}, uses: {} }}", self.accelerator.device(), self.id, self.uses())
+    }
+}
+
+/// Sends requests to a [`MemPool`] until it is dropped.
+#[must_use = "requests go to the pool only until the guard is dropped"]
+pub struct MemPoolGuard<'a, B: Backend> {
+    pool: &'a MemPool<B>,
+    route: Option<MemPoolRoute>,
+    /// It may stand for one thread, so it stays there.
+    on_thread: PhantomData<*const ()>,
+}
+
+impl<B: Backend> Drop for MemPoolGuard<'_, B> {
+    fn drop(&mut self) {
+        if let Some(route) = self.route.take() {
+            self.pool.accelerator.allocator().end_allocate_to_pool(route);
+        }
+        if self.pool.trims {
+            // Memory that cannot go back now stays in the pool.
+            let _ = self.pool.trim();
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for MemPoolGuard<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPoolGuard {{ {:?} }}", self.pool)
+    }
+}

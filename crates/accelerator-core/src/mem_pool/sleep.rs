@@ -1,0 +1,201 @@
+//! Pausing pools: their memory goes back to the driver, their addresses stay.
+
+use std::path::PathBuf;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use super::MemPool;
+use super::kept::Kept;
+use crate::backend::Backend;
+use crate::sync::lock;
+use crate::types::{Error, Result};
+
+/// What becomes of the contents of a pool that is paused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// They are discarded. After the resume they are unspecified.
+    #[default]
+    Nothing,
+    /// They are kept in pinned host memory, which goes back when the pool is resumed or dropped.
+    Host,
+    /// They are written to this file, which must not exist, and which is removed when the pool is resumed or dropped.
+    File(PathBuf),
+}
+
+/// How far the contents of a pool are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseProgress {
+    /// The bytes that are copied.
+    pub done: u64,
+    /// The bytes to copy.
+    pub total: u64,
+}
+
+/// What pausing or resuming a pool did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct PauseReport {
+    /// The bytes that went back to the driver, or came from it.
+    pub bytes: u64,
+    /// The time that it took.
+    pub duration: Duration,
+}
+
+impl<B: Backend> MemPool<B> {
+    /// Gives the pool's memory back to the driver, but not its addresses: blocks, buffers and statistics stay as they
+    /// are, and [`resume`](Self::resume) maps memory at the same addresses. First waits for all work of the device, and
+    /// for the calls of other threads that use the pool.
+    ///
+    /// While the pool is paused, requests to it, operations on its buffers and replays of graphs that hold it fail with
+    /// [`Error::MemPool`]. Freeing blocks works as always. The paused bytes still count as reserved; see
+    /// [`Statistics::paused_bytes`](crate::Statistics::paused_bytes).
+    ///
+    /// It must not be called from a callback of the allocator in a request to the same pool, for which it would wait.
+    ///
+    /// # Errors
+    /// * [`Error::MemPool`] if the pool is not [pausable](crate::MemPoolOptions::pausable) or is paused already, or
+    ///   during a capture.
+    /// * [`Error::PoolFile`] if the file exists, or cannot be written.
+    /// * [`Error::Driver`].
+    ///
+    /// The pool is not paused then, and nothing is lost, except in one case: if the driver refuses to take memory,
+    /// after it has taken some and [`Keep::Nothing`] has discarded it, the contents are unspecified. If the driver does
+    /// not give that memory back either, the pool counts as paused.
+    pub fn pause(&self, keep: Keep) -> Result<PauseReport> {
+        self.pause_with(keep, &mut |_| ())
+    }
+
+    /// As [`pause`](Self::pause), and calls `progress` each time that a part of the contents is copied.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause).
+    pub fn pause_with(&self, keep: Keep, progress: &mut dyn FnMut(PauseProgress)) -> Result<PauseReport> {
+        let start = Instant::now();
+        let mut kept = lock(&self.kept);
+        let allocator = self.accelerator.allocator();
+        allocator.close_pool(self.id)?;
+        let mut contents = Kept::nothing(self.accelerator, self.id);
+        let mut runs = Vec::new();
+        let paused = self.accelerator.synchronize().and_then(|()| {
+            allocator.shrink_closed_pool(self.id)?;
+            runs = allocator.page_runs(self.id);
+            contents.save(keep, &runs, progress)?;
+            allocator.give_pages_back(self.id)
+        });
+        let mut is_as_before = || allocator.paused_bytes(self.id) == 0 && contents.restore(&runs, &mut |_| ()).is_ok();
+        if paused.is_err() && is_as_before() {
+            allocator.open_pool(self.id);
+        } else {
+            *kept = Some(contents);
+        }
+        let bytes = runs.iter().map(|(_, len)| len).sum();
+        paused.map(|()| PauseReport { bytes, duration: start.elapsed() })
+    }
+
+    /// Maps memory at the addresses of a paused pool, and copies back what was kept. If memory runs out, gives the
+    /// cache back to the driver and tries again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Driver`], [`Error::PoolFile`]: the pool stays paused, with all that was kept,
+    /// and the call may be repeated. [`Error::MemPool`] if the pool is not paused.
+    pub fn resume(&self) -> Result<PauseReport> {
+        self.resume_with(&mut |_| ())
+    }
+
+    /// As [`resume`](Self::resume), and calls `progress` each time that a part of the contents is copied.
+    ///
+    /// # Errors
+    /// As for [`resume`](Self::resume).
+    pub fn resume_with(&self, progress: &mut dyn FnMut(PauseProgress)) -> Result<PauseReport> {
+        let mut resuming = self.begin_resume()?;
+        resuming.map()?;
+        resuming.restore(progress)
+    }
+
+    /// Pauses several pools, in this order. If one cannot be paused, resumes those before it.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause).
+    pub fn pause_all<'a>(pools: impl IntoIterator<Item = (&'a Self, Keep)>) -> Result<Vec<PauseReport>> {
+        let (mut paused, mut reports) = (Vec::new(), Vec::new());
+        for (pool, keep) in pools {
+            let report = pool.pause(keep).inspect_err(|_| {
+                let _ = Self::resume_all(&paused);
+            })?;
+            paused.push(pool);
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    /// Resumes several pools: maps the memory of all of them, and then copies back what was kept, in this order.
+    ///
+    /// # Errors
+    /// As for [`resume`](Self::resume). If there is not enough memory for all, all stay paused. If the contents of one
+    /// cannot be copied, it and those after it stay paused.
+    pub fn resume_all(pools: &[&Self]) -> Result<Vec<PauseReport>> {
+        for (place, pool) in pools.iter().enumerate() {
+            if pools[..place].iter().any(|other| other.id == pool.id) {
+                return Err(pool.problem("is given twice"));
+            }
+        }
+        let mut resuming = pools.iter().map(|pool| pool.begin_resume()).collect::<Result<Vec<_>>>()?;
+        resuming.iter_mut().try_for_each(Resuming::map)?;
+        resuming.into_iter().map(|resuming| resuming.restore(&mut |_| ())).collect()
+    }
+
+    fn begin_resume(&self) -> Result<Resuming<'_, B>> {
+        let (start, kept) = (Instant::now(), lock(&self.kept));
+        if kept.is_none() {
+            return Err(self.problem("is not paused"));
+        }
+        let bytes = self.accelerator.allocator().paused_bytes(self.id);
+        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false })
+    }
+
+    fn problem(&self, problem: &'static str) -> Error {
+        Error::MemPool { device: self.accelerator.device(), pool: self.id, problem }
+    }
+
+    /// Whether the pool is paused.
+    pub fn is_paused(&self) -> bool {
+        self.accelerator.allocator().is_pool_paused(self.id)
+    }
+}
+
+/// A pool that is being resumed. If it is dropped before the end, it stays paused.
+struct Resuming<'a, B: Backend> {
+    pool: &'a MemPool<B>,
+    kept: MutexGuard<'a, Option<Kept<B>>>,
+    bytes: u64,
+    start: Instant,
+    is_mapped: bool,
+}
+
+impl<B: Backend> Resuming<'_, B> {
+    fn map(&mut self) -> Result<()> {
+        self.pool.accelerator.allocator().take_pages_again(self.pool.id)?;
+        self.is_mapped = true;
+        Ok(())
+    }
+
+    fn restore(mut self, progress: &mut dyn FnMut(PauseProgress)) -> Result<PauseReport> {
+        let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
+        if let Some(contents) = &mut *self.kept {
+            contents.restore(&allocator.page_runs(id), progress)?;
+        }
+        allocator.open_pool(id);
+        *self.kept = None;
+        self.is_mapped = false; // the pool keeps its memory
+        Ok(PauseReport { bytes: self.bytes, duration: self.start.elapsed() })
+    }
+}
+
+impl<B: Backend> Drop for Resuming<'_, B> {
+    fn drop(&mut self) {
+        if self.is_mapped {
+            // Pages that the driver refuses to take stay, and the next resume finds them.
+            let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
+        }
+    }
+}
