@@ -32,7 +32,8 @@ pub(crate) fn is(error: &DriverError, code: Code) -> bool {
 fn kind(code: Answer) -> Kind {
     match code {
         2 => Kind::OutOfMemory,
-        1 | 101 | 201 | 400 => Kind::InvalidArgument, // value, device, context, handle
+        // Value, device, context, handle, state, and what cannot be done during a capture.
+        1 | 101 | 201 | 400 | 401 | 900..=908 => Kind::InvalidArgument,
         801 => Kind::Unsupported,
         // The driver (4), the context (709) or its server (810) is gone.
         4 | 709 | 810 => Kind::DeviceLost,

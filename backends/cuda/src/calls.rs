@@ -9,10 +9,13 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream, CUuuid};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUstream, CUuuid,
+};
 
 use crate::answer::Answer;
 use crate::library;
+use crate::marks::EdgeData;
 use crate::virtual_memory::{Access, Properties};
 
 macro_rules! calls {
@@ -62,6 +65,18 @@ calls! {
     cuEventRecord "cuEventRecord" (event: CUevent, stream: CUstream);
     cuEventSynchronize "cuEventSynchronize" (event: CUevent);
     cuGetErrorName "cuGetErrorName" (code: Answer, name: *mut *const c_char);
+    cuGraphAddEmptyNode "cuGraphAddEmptyNode"
+        (node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize);
+    cuGraphDestroy "cuGraphDestroy" (graph: CUgraph);
+    cuGraphExecDestroy "cuGraphExecDestroy" (graph: CUgraphExec);
+    cuGraphGetEdges "cuGraphGetEdges"
+        (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
+    cuGraphGetEdges_v2 "cuGraphGetEdges_v2"
+        (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut EdgeData, count: *mut usize);
+    cuGraphInstantiateWithFlags "cuGraphInstantiateWithFlags"
+        (executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+    cuGraphLaunch "cuGraphLaunch" (graph: CUgraphExec, stream: CUstream);
+    cuGraphUpload "cuGraphUpload" (graph: CUgraphExec, stream: CUstream);
     cuInit "cuInit" (flags: c_uint);
     cuMemAddressFree "cuMemAddressFree" (at: CUdeviceptr, len: usize);
     cuMemAddressReserve "cuMemAddressReserve"
@@ -89,9 +104,17 @@ calls! {
     cuMemcpyPeerAsync "cuMemcpyPeerAsync"
         (to: CUdeviceptr, on: CUcontext, from: CUdeviceptr, of: CUcontext, len: usize, stream: CUstream);
     cuMemsetD8Async "cuMemsetD8Async" (at: CUdeviceptr, value: u8, len: usize, stream: CUstream);
+    cuStreamBeginCapture "cuStreamBeginCapture_v2" (stream: CUstream, mode: c_uint);
     cuStreamCreateWithPriority "cuStreamCreateWithPriority"
         (stream: *mut CUstream, flags: c_uint, priority: c_int);
     cuStreamDestroy "cuStreamDestroy_v2" (stream: CUstream);
+    cuStreamEndCapture "cuStreamEndCapture" (stream: CUstream, graph: *mut CUgraph);
+    cuStreamGetCaptureInfo_v2 "cuStreamGetCaptureInfo_v2"
+        (stream: CUstream, status: *mut c_uint, id: *mut c_ulonglong, graph: *mut CUgraph,
+         last: *mut *const CUgraphNode, count: *mut usize);
+    cuStreamGetCaptureInfo_v3 "cuStreamGetCaptureInfo_v3"
+        (stream: CUstream, status: *mut c_uint, id: *mut c_ulonglong, graph: *mut CUgraph,
+         last: *mut *const CUgraphNode, data: *mut *const EdgeData, count: *mut usize);
     cuStreamIsCapturing "cuStreamIsCapturing" (stream: CUstream, status: *mut c_uint);
     cuStreamQuery "cuStreamQuery" (stream: CUstream);
     cuStreamSynchronize "cuStreamSynchronize" (stream: CUstream);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use accelerator_core::backend_kit::byte_count;
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo,
     MemoryInfoSource, PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
@@ -14,6 +14,7 @@ use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 use crate::calls::call;
 use crate::context::Context;
 use crate::devices;
+use crate::graphs;
 use crate::memory::CudaPtr;
 use crate::native::Cudarc;
 use crate::peer::Peers;
@@ -190,6 +191,10 @@ unsafe impl Backend for Cuda {
 
     fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
         Some(self)
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        graphs::are_offered().then_some(self)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<CudaPtr>> {

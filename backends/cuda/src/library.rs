@@ -12,10 +12,16 @@ pub(crate) fn is_there() -> bool {
     *PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
+/// Whether the driver has a function of this name.
+pub(crate) fn has(name: &str) -> bool {
+    // SAFETY: The function is not called.
+    unsafe { function::<unsafe extern "C" fn()>(name) }.is_some()
+}
+
 /// Returns a function of the driver, or `None` if there is no driver or it is too old to have this function.
 ///
 /// # Safety
-/// * `F` is a function pointer of the type that CUDA documents for this name.
+/// * `F` is a function pointer, and if it is called, of the type that CUDA documents for this name.
 pub(crate) unsafe fn function<F: Copy>(name: &str) -> Option<F> {
     if !is_there() {
         return None; // the next line would panic

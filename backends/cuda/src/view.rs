@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use accelerator_core::{Buffer, Device, Error, Result, Stream, element_count};
+use accelerator_core::{Buffer, BufferUse, Device, Error, Result, Stream, element_count};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
@@ -22,6 +22,7 @@ macro_rules! view {
             address: CUdeviceptr,
             len: usize,
             stream: Arc<CudarcStream>,
+            _used: BufferUse,
             buffer: PhantomData<($($borrowed)+ Buffer<Cuda>, T)>,
         }
 
@@ -35,10 +36,10 @@ macro_rules! view {
             /// [`Error::Driver`].
             pub fn new(buffer: $($borrowed)+ Buffer<Cuda>, stream: Stream<Cuda>) -> Result<Self> {
                 let len = element_count::<T>(buffer.len())?;
-                buffer.record_use(stream)?;
+                let used = buffer.begin_use(stream)?;
                 let address = buffer.ptr().map_or(0, |ptr| ptr.native());
                 let stream = for_cudarc(stream, buffer.device())?;
-                Ok(Self { address, len, stream, buffer: PhantomData })
+                Ok(Self { address, len, stream, _used: used, buffer: PhantomData })
             }
 
             /// Returns its stream for cudarc, to launch kernels on.

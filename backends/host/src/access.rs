@@ -7,11 +7,13 @@
 //! Memory can be mapped at several addresses, so bytes are identified by the memory behind their addresses.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
-use accelerator_core::backend_kit::{lock, wait_while};
+use accelerator_core::backend_kit::{Accounting, lock, wait_while};
 
 use crate::memory::HostPtr;
+#[cfg(target_os = "linux")]
+use crate::virtual_memory::Pager;
 
 /// An address range that some work touches.
 #[derive(Clone, Debug)]
@@ -64,13 +66,44 @@ pub(crate) enum Backing {
 }
 
 /// The bytes that running work touches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Access {
+    #[cfg(target_os = "linux")]
+    pager: Option<Pager>,
     running: Mutex<Vec<Bytes>>,
     changed: Condvar,
 }
 
 impl Access {
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "nothing else maps memory"))]
+    pub(crate) fn new(accounting: &Arc<Accounting>) -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            pager: Pager::new(Arc::clone(accounting)),
+            running: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pager(&self) -> Option<&Pager> {
+        self.pager.as_ref()
+    }
+
+    /// Returns the bytes behind these addresses. The memory stays there until the work that touches it is done.
+    pub(crate) fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
+        let mut bytes = Vec::with_capacity(touched.len());
+        for touched in touched {
+            #[cfg(target_os = "linux")]
+            if let Some(pager) = &self.pager {
+                pager.behind(touched, &mut bytes);
+                continue;
+            }
+            bytes.push(touched.bytes(Backing::Private, touched.addresses.clone()));
+        }
+        bytes
+    }
+
     /// Runs work as soon as no conflicting work is running. Waits only for running work, so it cannot deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
         let conflicting =

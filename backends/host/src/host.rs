@@ -3,19 +3,21 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::Instant;
 
-use accelerator_core::backend_kit::{Health, byte_count, lock, nanoseconds_between, read_capacity, read_variable};
+use accelerator_core::backend_kit::{
+    Captures, Health, byte_count, lock, nanoseconds_between, read_capacity, read_variable,
+};
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
-    MemoryInfo, Place, StreamKind, Unavailable,
+    Graphs, MemoryInfo, Place, StreamKind, Unavailable,
 };
 
-use crate::access::{Access, Backing, Bytes, Touched};
+use crate::access::{Access, Touched};
+use crate::graphs::Node;
 use crate::memory::{self, HostPtr, Memory};
 use crate::process;
-#[cfg(target_os = "linux")]
-use crate::virtual_memory::Pager;
-use crate::worker::{HostEvent, HostStream};
+use crate::worker::{HostEvent, HostStream, Record};
 
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
 const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
@@ -33,14 +35,13 @@ const MAX_DEVICES: u32 = 128;
 /// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there.
 #[derive(Debug)]
 pub struct Host {
-    health: Health,
+    pub(crate) health: Health,
     ordinal: u32,
     properties: DeviceProperties,
     memory: Memory,
-    #[cfg(target_os = "linux")]
-    pager: Option<Pager>,
     streams: Mutex<Vec<HostStream>>,
-    access: Arc<Access>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) captures: Arc<Captures<Node>>,
 }
 
 impl Host {
@@ -51,24 +52,19 @@ impl Host {
         properties.driver = format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH);
         properties.alignment = memory::page_size();
         properties.capability = DeviceCapability::with(["float64"]);
-        let (health, memory, streams) = (process::health(), Memory::new(capacity), Mutex::default());
-        Self {
-            health,
-            ordinal,
-            properties,
-            #[cfg(target_os = "linux")]
-            pager: Pager::new(Arc::clone(&memory.accounting)),
-            memory,
-            streams,
-            access: Arc::default(),
-        }
+        let memory = Memory::new(capacity);
+        let access = Arc::new(Access::new(&memory.accounting));
+        let (health, streams, captures) = (process::health(), Mutex::default(), Arc::default());
+        Self { health, ordinal, properties, memory, streams, access, captures }
     }
 
     /// Runs work on a stream while no other work on the same bytes runs. It is for kernels on memory whose use is
     /// recorded elsewhere; [`launch`](crate::launch) is for buffers.
     ///
     /// # Errors
-    /// Fails in a process that was forked from the one that opened the device.
+    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) while the stream captures, since the work of a graph runs
+    /// many times: use [`run_repeatable`](Self::run_repeatable). Fails in a process that was forked from the one that
+    /// opened the device.
     pub fn run(
         &self,
         stream: &HostStream,
@@ -76,24 +72,39 @@ impl Host {
         work: impl FnOnce() + Send + 'static,
     ) -> DriverResult<()> {
         self.health.check()?;
-        let access = Arc::clone(&self.access);
-        let bytes = self.behind(touched);
-        stream.submit(move || access.run(&bytes, work));
+        if self.captures.is_capturing(stream.id()) {
+            let why = "a graph runs its work many times, but this closure runs once: use the function that takes a \
+                       repeatable closure";
+            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "launch", why));
+        }
+        self.submit(stream, touched, work);
         Ok(())
     }
 
-    /// Returns the bytes behind these addresses. The memory stays there until the work that touches it is done.
-    fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
-        let mut bytes = Vec::with_capacity(touched.len());
-        for touched in touched {
-            #[cfg(target_os = "linux")]
-            if let Some(pager) = &self.pager {
-                pager.behind(touched, &mut bytes);
-                continue;
-            }
-            bytes.push(touched.bytes(Backing::Private, touched.addresses.clone()));
+    /// Runs work as [`run`](Self::run) does, or captures it if the stream captures.
+    ///
+    /// # Errors
+    /// Fails in a process that was forked from the one that opened the device.
+    pub fn run_repeatable(
+        &self,
+        stream: &HostStream,
+        touched: &[Touched],
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> DriverResult<()> {
+        self.health.check()?;
+        let mut work = Some(work);
+        let mut taken = || work.take().unwrap_or_else(|| unreachable!("it is called once"));
+        self.captures.record(stream.id(), || Node::new(touched, taken()));
+        if let Some(work) = work {
+            self.submit(stream, touched, work);
         }
-        bytes
+        Ok(())
+    }
+
+    fn submit(&self, stream: &HostStream, touched: &[Touched], work: impl FnOnce() + Send + 'static) {
+        let access = Arc::clone(&self.access);
+        let bytes = access.behind(touched);
+        stream.submit(move || access.run(&bytes, work));
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<HostStream>> {
@@ -149,11 +160,13 @@ unsafe impl Backend for Host {
 
     fn synchronize(&self, stream: &HostStream) -> DriverResult<()> {
         self.health.check()?;
-        stream.synchronize()
+        stream.synchronize()?; // earlier work may still access host memory, even if the stream captures now
+        self.captures.refuse_captured(stream.id(), "synchronize")
     }
 
     fn is_idle(&self, stream: &HostStream) -> DriverResult<bool> {
         self.health.check()?;
+        self.captures.refuse_captured(stream.id(), "is_idle")?;
         Ok(stream.is_idle())
     }
 
@@ -169,30 +182,43 @@ unsafe impl Backend for Host {
 
     fn record(&self, event: &HostEvent, stream: &HostStream) -> DriverResult<()> {
         self.health.check()?;
-        event.record(stream);
+        event.set(match self.captures.record_event(stream.id()) {
+            Some(captured) => Record::Captured(captured),
+            None => Record::Submitted(stream.record()),
+        });
         Ok(())
     }
 
     fn wait(&self, stream: &HostStream, event: &HostEvent) -> DriverResult<()> {
         self.health.check()?;
-        event.wait_on(stream);
+        match event.last() {
+            None => {}
+            Some(Record::Captured(event)) => _ = self.captures.wait(stream.id(), Some(&event))?,
+            Some(Record::Submitted(recording)) => {
+                self.captures.wait(stream.id(), None)?;
+                stream.wait_for(recording);
+            }
+        }
         Ok(())
     }
 
     fn is_complete(&self, event: &HostEvent) -> DriverResult<bool> {
         self.health.check()?;
-        Ok(event.is_complete())
+        Ok(event.recording("is_complete")?.is_none_or(|recording| recording.get().is_some()))
     }
 
     fn wait_host(&self, event: &HostEvent) -> DriverResult<()> {
         self.health.check()?;
-        event.wait();
+        event.recording("wait_host")?.iter().for_each(|recording| _ = recording.wait());
         Ok(())
     }
 
     fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
         self.health.check()?;
-        let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
+        let reached = |event: &HostEvent| -> DriverResult<Option<Instant>> {
+            Ok(event.recording("elapsed_ns")?.and_then(|recording| recording.get().copied()))
+        };
+        let (Some(start), Some(end)) = (reached(start)?, reached(end)?) else { return Ok(0) };
         Ok(nanoseconds_between(start, end))
     }
 
@@ -222,7 +248,7 @@ unsafe impl Backend for Host {
         let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
         // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this. No other
         // work on the same bytes runs meanwhile, at whatever address.
-        self.run(stream, &touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) })
+        self.run_repeatable(stream, &touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) })
     }
 
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
@@ -230,16 +256,25 @@ unsafe impl Backend for Host {
         let touched = [Touched::new(dst, len, true)];
         // SAFETY: The caller promises a range that is valid for writes. No other work on the same bytes runs meanwhile,
         // at whatever address.
-        self.run(stream, &touched, move || unsafe { dst.as_ptr().write_bytes(value, len) })
+        self.run_repeatable(stream, &touched, move || unsafe { dst.as_ptr().write_bytes(value, len) })
+    }
+
+    fn is_capturing(&self, stream: &HostStream) -> DriverResult<bool> {
+        self.health.check()?;
+        Ok(self.captures.is_capturing(stream.id()))
     }
 
     fn serializes_conflicts(&self) -> bool {
         true
     }
 
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
+    }
+
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn accelerator_core::VirtualMemory<HostPtr>> {
-        self.pager.as_ref().map(|pager| pager as _)
+        self.access.pager().map(|pager| pager as _)
     }
 }
 
@@ -249,8 +284,6 @@ impl Drop for Host {
             // After a fork, the addresses may belong to something else. No lock is taken, not even a channel's: a
             // thread that no longer exists may have held it.
             self.memory.forget();
-            #[cfg(target_os = "linux")]
-            self.pager.iter_mut().for_each(Pager::forget);
             process::forget(&mut self.streams);
             return;
         }

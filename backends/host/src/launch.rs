@@ -1,6 +1,8 @@
 //! Kernels: closures over typed views of buffers, run on a stream.
 
-use accelerator_core::{Buffer, Error, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator};
+use accelerator_core::{
+    Buffer, BufferUse, DriverResult, Error, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator,
+};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::access::Touched;
@@ -16,8 +18,8 @@ use crate::memory::HostPtr;
 /// allocate, because an allocation may wait, and so could wait for the kernel itself.
 ///
 /// # Errors
-/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
-/// forked from the one that opened the device.
+/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's. [`Error::Driver`] if the stream captures
+/// (use [`launch_repeatable`]), and in a process that was forked from the one that opened the device.
 pub fn launch<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,
@@ -36,18 +38,36 @@ where
     A: KernelArgs,
     K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
 {
-    let mut touched = Vec::new();
-    let parts = args.prepare(stream, &mut touched)?;
-    let launched = stream.backend().run(stream.native(), &touched, move || {
-        // SAFETY: The memory behind the views stays mapped until this stream has finished the kernel. Either the use of
-        // the buffer is recorded, or the buffer was allocated on this stream, and memory is unmapped only after the
-        // work of the stream that freed it. The bytes may belong to another buffer by then, on any stream and at
-        // another address, but no other work on the same bytes runs while this kernel does. Two views of this kernel
-        // share no bytes if one of them is mutable: buffers that live at the same time have no byte in common, and the
-        // mutable view borrowed its buffer exclusively.
-        let views = unsafe { A::views(&parts) };
-        kernel(views);
+    let mut used = Used::default();
+    let parts = args.prepare(stream, &mut used)?;
+    let launched = stream.backend().run(stream.native(), &used.touched, move || {
+        // SAFETY: As `prepare` documents. `run` keeps other work on the same bytes apart.
+        kernel(unsafe { A::views(&parts) });
     });
+    report(name, stream, launched)
+}
+
+/// Runs a kernel as [`launch`] does, or captures it if the stream captures. A graph runs it at each launch.
+///
+/// # Errors
+/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
+/// forked from the one that opened the device.
+pub fn launch_repeatable<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
+where
+    A: KernelArgs,
+    K: for<'k> Fn(A::Views<'k>) + Send + Sync + 'static,
+{
+    let mut used = Used::default();
+    let parts = args.prepare(stream, &mut used)?;
+    let launched = stream.backend().run_repeatable(stream.native(), &used.touched, move || {
+        // SAFETY: As `prepare` documents. Whoever launches a graph promises that the memory of its work is valid.
+        // `run_repeatable` keeps other work on the same bytes apart.
+        kernel(unsafe { A::views(&parts) });
+    });
+    report(OperatorKind::Launch.name(), stream, launched)
+}
+
+fn report(name: &'static str, stream: Stream<Host>, launched: DriverResult<()>) -> Result<()> {
     launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
     report_operator(|| Operator::on(stream, OperatorKind::Launch, 0).named(name));
     Ok(())
@@ -58,13 +78,26 @@ pub trait KernelArgs: sealed::Sealed {
     /// What the kernel receives: `&[T]`, `&mut [T]` or a tuple of them.
     type Views<'k>;
     #[doc(hidden)]
-    type Parts: Send + 'static;
+    type Parts: Send + Sync + 'static;
+    /// Checks the arguments and records their use. The memory behind the parts stays mapped until the stream has
+    /// finished the kernel. Either the use of the buffer is recorded, or the buffer was allocated on this stream, and
+    /// memory is unmapped only after the work of the stream that freed it. The bytes may belong to another buffer by
+    /// then, on any stream and at another address. Two parts share no bytes if one of them is mutable: buffers that
+    /// live at the same time have no byte in common, and the mutable view borrowed its buffer exclusively.
     #[doc(hidden)]
-    fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts>;
+    fn prepare(self, stream: Stream<Host>, used: &mut Used) -> Result<Self::Parts>;
     /// # Safety
     /// * The parts are valid for `'k`: for reads, and the mutable ones for writes that nothing else sees.
     #[doc(hidden)]
     unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k>;
+}
+
+/// The memory that a kernel uses, which is not paused before the kernel is submitted.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Used {
+    touched: Vec<Touched>,
+    uses: Vec<BufferUse>,
 }
 
 mod sealed {
@@ -82,13 +115,16 @@ pub struct Elements<T> {
 // SAFETY: It is an address and a length. `KernelArgs::views` documents how they may be used.
 unsafe impl<T> Send for Elements<T> {}
 
+// SAFETY: As above.
+unsafe impl<T> Sync for Elements<T> {}
+
 impl<T> Elements<T> {
-    fn of(buffer: &Buffer<Host>, written: bool, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self> {
+    fn of(buffer: &Buffer<Host>, written: bool, stream: Stream<Host>, used: &mut Used) -> Result<Self> {
         const { assert!(align_of::<T>() <= 512, "blocks are aligned to 512 bytes") };
-        buffer.record_use(stream)?;
+        used.uses.push(buffer.begin_use(stream)?);
         let bytes = buffer.len() as usize;
         let start: *mut T = buffer.ptr().map_or(std::ptr::dangling_mut(), |ptr| ptr.as_ptr().cast());
-        touched.push(Touched::new(HostPtr::new(start.cast()), bytes, written));
+        used.touched.push(Touched::new(HostPtr::new(start.cast()), bytes, written));
         Ok(Self { start, len: bytes / size_of::<T>() })
     }
 }
@@ -101,8 +137,8 @@ macro_rules! view {
             type Views<'k> = $slice;
             type Parts = Elements<T>;
 
-            fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts> {
-                Elements::of(self.buffer(), $written, stream, touched)
+            fn prepare(self, stream: Stream<Host>, used: &mut Used) -> Result<Self::Parts> {
+                Elements::of(self.buffer(), $written, stream, used)
             }
 
             unsafe fn views<'k>(parts: &Self::Parts) -> $slice {
@@ -123,7 +159,7 @@ impl KernelArgs for () {
     type Views<'k> = ();
     type Parts = ();
 
-    fn prepare(self, _: Stream<Host>, _: &mut Vec<Touched>) -> Result<()> {
+    fn prepare(self, _: Stream<Host>, _: &mut Used) -> Result<()> {
         Ok(())
     }
 
@@ -138,10 +174,10 @@ macro_rules! tuples {
             type Views<'k> = ($($arg::Views<'k>,)+);
             type Parts = ($($arg::Parts,)+);
 
-            fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts> {
+            fn prepare(self, stream: Stream<Host>, used: &mut Used) -> Result<Self::Parts> {
                 #[expect(non_snake_case, reason = "named by their types")]
                 let ($($arg,)+) = self;
-                Ok(($($arg.prepare(stream, touched)?,)+))
+                Ok(($($arg.prepare(stream, used)?,)+))
             }
 
             unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k> {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod graphs;
 mod host;
 mod launch;
 mod memory;
@@ -13,6 +14,6 @@ mod worker;
 
 pub use access::Touched;
 pub use host::Host;
-pub use launch::{KernelArgs, launch, launch_named};
+pub use launch::{KernelArgs, launch, launch_named, launch_repeatable};
 pub use memory::HostPtr;
 pub use worker::{HostEvent, HostStream};

@@ -129,11 +129,6 @@ impl Pager {
         }
     }
 
-    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else.
-    pub(crate) fn forget(&mut self) {
-        process::forget(&mut self.reservations);
-    }
-
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
         lock(&self.mappings)
     }
@@ -268,6 +263,14 @@ fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
     let why = "not a multiple of the granularity";
     let refused = DriverError::new(DriverErrorKind::InvalidArgument, "mmap", 0, why);
     len.get().is_multiple_of(GRANULARITY.get()).then_some(()).ok_or(refused)
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        if self.health.is_forked() {
+            process::forget(&mut self.reservations); // the addresses may belong to something else
+        }
+    }
 }
 
 impl Drop for Reservation {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{EventCapture, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 /// The jobs of a stream.
@@ -34,8 +34,9 @@ pub struct HostStream {
     state: Arc<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    id: u64,
     /// The number of jobs that were submitted and are not done.
     pending: AtomicU64,
     /// Whether a job has panicked since the last synchronize.
@@ -48,9 +49,11 @@ impl HostStream {
     /// # Errors
     /// An error if there are too many streams; otherwise the system's error.
     pub(crate) fn start(name: String) -> DriverResult<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let counted = Counted::new()?;
         let (jobs, to_do) = mpsc::channel();
-        let stream = Self { jobs, state: Arc::default() };
+        let (id, pending, panicked) = (NEXT.fetch_add(1, Ordering::Relaxed), AtomicU64::new(0), AtomicBool::new(false));
+        let stream = Self { jobs, state: Arc::new(State { id, pending, panicked }) };
         let state = Arc::clone(&stream.state);
         let started = thread::Builder::new().name(name).spawn(move || {
             let _counted = counted;
@@ -69,16 +72,40 @@ impl HostStream {
         })
     }
 
+    /// Returns the number of the stream, which no other has.
+    pub(crate) fn id(&self) -> u64 {
+        self.state.id
+    }
+
     pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
+        self.submit_all([work]);
+    }
+
+    /// Submits several pieces of work, between which no other runs on this stream.
+    pub(crate) fn submit_all<W: FnOnce()>(&self, work: impl IntoIterator<Item = W> + Send + 'static) {
         let state = Arc::clone(&self.state);
         state.pending.fetch_add(1, Ordering::Relaxed);
         self.push(move || {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                mem::forget(panic); // dropping it could panic again
-                state.panicked.store(true, Ordering::Relaxed);
+            for work in work {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                    mem::forget(panic); // dropping it could panic again
+                    state.panicked.store(true, Ordering::Relaxed);
+                }
             }
             state.pending.fetch_sub(1, Ordering::Release);
         });
+    }
+
+    /// Returns a recording that is completed after the work that was submitted so far.
+    pub(crate) fn record(&self) -> Recording {
+        let recording = Recording::default();
+        self.state.pending.fetch_add(1, Ordering::Relaxed);
+        self.send(Job::Reach(Arc::clone(&recording)));
+        recording
+    }
+
+    pub(crate) fn wait_for(&self, recording: Recording) {
+        self.submit(move || _ = recording.wait());
     }
 
     /// Drops a value after the work that was submitted so far. This does not count as work: the stream can be idle
@@ -102,9 +129,7 @@ impl HostStream {
 
     /// Waits for everything that was submitted so far. If a job has panicked, fails once.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
-        let event = HostEvent::default();
-        event.record(self);
-        event.wait();
+        self.record().wait();
         match self.state.panicked.swap(false, Ordering::Relaxed) {
             false => Ok(()),
             true => {
@@ -138,45 +163,42 @@ impl Drop for Counted {
 
 /// An event: completed when the thread of the stream reaches it.
 #[derive(Debug, Default)]
-pub struct HostEvent(Mutex<Option<Recording>>);
+pub struct HostEvent(Mutex<Option<Record>>);
 
-/// One record of an event: when it was completed.
-type Recording = Arc<OnceLock<Instant>>;
+/// One record of an event.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    Submitted(Recording),
+    Captured(EventCapture),
+}
+
+/// When the thread of the stream reached a point in the work.
+pub(crate) type Recording = Arc<OnceLock<Instant>>;
 
 impl HostEvent {
-    pub(crate) fn record(&self, stream: &HostStream) {
-        let recording = Recording::default();
-        *lock(&self.0) = Some(Arc::clone(&recording));
-        stream.state.pending.fetch_add(1, Ordering::Relaxed);
-        stream.send(Job::Reach(recording));
+    pub(crate) fn set(&self, record: Record) {
+        *lock(&self.0) = Some(record);
     }
 
-    /// Returns when its last record was completed, or `None` if it is not complete or was never recorded.
-    pub(crate) fn reached(&self) -> Option<Instant> {
-        self.recording()?.get().copied()
+    /// Returns the last record, if there is one. Whoever waits for it is not affected by later ones.
+    pub(crate) fn last(&self) -> Option<Record> {
+        lock(&self.0).clone()
     }
 
-    /// Returns the address of its last record, or 0 if it was never recorded.
-    pub(crate) fn id(&self) -> u64 {
-        self.recording().map_or(0, |recording| Arc::as_ptr(&recording).addr() as u64)
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.recording().is_none_or(|recording| recording.get().is_some())
-    }
-
-    pub(crate) fn wait(&self) {
-        self.recording().iter().for_each(|recording| _ = recording.wait());
-    }
-
-    /// Makes the stream wait for the last record, whatever is recorded later.
-    pub(crate) fn wait_on(&self, stream: &HostStream) {
-        if let Some(recording) = self.recording() {
-            stream.submit(move || _ = recording.wait());
+    /// Returns the last record for a query, which fails after a record in a capture.
+    pub(crate) fn recording(&self, call: &'static str) -> DriverResult<Option<Recording>> {
+        match self.last() {
+            None => Ok(None),
+            Some(Record::Submitted(recording)) => Ok(Some(recording)),
+            Some(Record::Captured(event)) => Err(event.unanswered(call)),
         }
     }
 
-    fn recording(&self) -> Option<Recording> {
-        lock(&self.0).clone()
+    /// Returns the address of its last record, or 0 if there is none outside of captures.
+    pub(crate) fn id(&self) -> u64 {
+        match self.last() {
+            Some(Record::Submitted(recording)) => Arc::as_ptr(&recording).addr() as u64,
+            _ => 0,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use accelerator_core::backend_kit::{DeviceList, read_capacity};
 use accelerator_core::{DeviceCapability, DriverResult, Unavailable};
 use cl3::info_type::InfoType;
-use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
+use cl3::types::{cl_device_id, cl_device_info, cl_name_version, cl_platform_id, cl_ulong};
 use cl3::{device, error_codes, platform};
 
 use crate::answer;
@@ -141,6 +141,14 @@ pub(crate) fn driver(id: cl_device_id) -> String {
 
 fn platform_name(platform: cl_platform_id) -> String {
     platform::get_platform_info(platform, platform::CL_PLATFORM_NAME).map(String::from).unwrap_or_default()
+}
+
+/// Returns the version of an extension, packed as OpenCL does; `None` if the device lacks it or says no version.
+pub(crate) fn extension(id: cl_device_id, name: &str) -> Option<u32> {
+    let listed = device::get_device_info(id, device::CL_DEVICE_EXTENSIONS_WITH_VERSION);
+    let Ok(InfoType::VecNameVersion(listed)) = listed else { return None };
+    let has_name = |entry: &&cl_name_version| entry.name.split(|byte| *byte == 0).next() == Some(name.as_bytes());
+    listed.iter().find(has_name).map(|entry| entry.version)
 }
 
 /// Returns the types that kernels may use.

@@ -4,8 +4,9 @@
 use cl3::command_queue::release_command_queue;
 use cl3::context::release_context;
 use cl3::event::release_event;
+use cl3::kernel::release_kernel;
 use cl3::memory::release_mem_object;
-use cl3::types::{cl_command_queue, cl_context, cl_event, cl_mem};
+use cl3::types::{cl_command_queue, cl_context, cl_event, cl_kernel, cl_mem};
 
 macro_rules! handles {
     ($($Name:ident: $raw:ty, $release:path;)*) => {$(
@@ -13,7 +14,8 @@ macro_rules! handles {
         #[derive(Debug)]
         pub(crate) struct $Name($raw);
 
-        // SAFETY: OpenCL objects may be used from any thread, except kernels, which are not among these.
+        // SAFETY: OpenCL objects may be used from any thread. Only the arguments of kernels may not, and nothing here
+        // sets them.
         unsafe impl Send for $Name {}
         // SAFETY: As for `Send`.
         unsafe impl Sync for $Name {}
@@ -46,4 +48,5 @@ handles! {
     Queue: cl_command_queue, release_command_queue;
     Event: cl_event, release_event;
     Memory: cl_mem, release_mem_object;
+    Kernel: cl_kernel, release_kernel;
 }

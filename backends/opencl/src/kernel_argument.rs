@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{Buffer, DevicePtr, DriverResult, Error, Result, Stream};
+use accelerator_core::{Buffer, BufferUse, DevicePtr, DriverResult, Error, Result, Stream};
 use cl3::memory::{CL_BUFFER_CREATE_TYPE_REGION, create_sub_buffer};
 use cl3::types::{cl_buffer_region, cl_mem};
 
@@ -23,6 +23,8 @@ const MOST: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct KernelArgument<'a> {
     part: Option<Arc<Memory>>,
+    /// Keeps the memory from being paused.
+    _used: Option<Arc<BufferUse>>,
     buffer: PhantomData<&'a Buffer<OpenCl>>,
 }
 
@@ -34,16 +36,21 @@ impl<'a> KernelArgument<'a> {
     /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`], for instance with
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET` on a device that requires more than the 512-byte alignment of blocks.
     pub fn new(buffer: &'a Buffer<OpenCl>, stream: Stream<OpenCl>) -> Result<Self> {
-        buffer.record_use(stream)?;
-        let Some(ptr) = buffer.ptr() else { return Ok(Self { part: None, buffer: PhantomData }) };
-        let argument = stream.backend().kernel_argument(ptr, buffer.len() as usize);
-        argument.map_err(|source| Error::Driver { device: buffer.device(), source })
+        let used = Some(Arc::new(buffer.begin_use(stream)?));
+        let part = buffer.ptr().map(|ptr| stream.backend().part(ptr, buffer.len() as usize)).transpose();
+        let part = part.map_err(|source| Error::Driver { device: buffer.device(), source })?;
+        Ok(Self { part, _used: used, buffer: PhantomData })
     }
 
     /// Returns the memory object, for `clSetKernelArg`. It is null for an empty buffer, which kernels see as a null
     /// pointer.
     pub fn native(&self) -> cl_mem {
         self.part.as_ref().map_or(std::ptr::null_mut(), |part| part.raw())
+    }
+
+    /// Returns the memory object for a graph, which keeps it.
+    pub(crate) fn memory(&self) -> Option<Arc<Memory>> {
+        self.part.clone()
     }
 }
 
@@ -53,7 +60,7 @@ impl OpenCl {
     /// # Errors
     /// The errors of [`KernelArgument::new`].
     pub fn kernel_argument(&self, ptr: OpenClPtr, len: usize) -> DriverResult<KernelArgument<'static>> {
-        Ok(KernelArgument { part: Some(self.part(ptr, len)?), buffer: PhantomData })
+        Ok(KernelArgument { part: Some(self.part(ptr, len)?), _used: None, buffer: PhantomData })
     }
 
     /// Returns the sub-buffer over a live block. It is made outside the lock: if two threads make the same one, one is

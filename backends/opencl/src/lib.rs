@@ -1,9 +1,12 @@
 #![doc = include_str!("../README.md")]
 
 mod answer;
+mod command_buffer;
 mod devices;
+mod graphs;
 mod handle;
 mod kernel_argument;
+mod launch;
 mod memory;
 mod native;
 #[cfg(feature = "ocl")]
@@ -11,6 +14,7 @@ mod ocl;
 mod opencl;
 mod pinned;
 mod stream;
+mod work;
 
 pub use cl3;
 pub use kernel_argument::KernelArgument;

@@ -4,18 +4,20 @@ use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::{Accounting, Streams, byte_count, lock};
+use accelerator_core::backend_kit::{Accounting, Captures, Streams, byte_count, lock};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs,
     MemoryInfo, Place, StreamKind, Unavailable,
 };
-use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
+use cl3::types::{cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
 
+use crate::command_buffer::CommandBuffers;
 use crate::handle::{Context, Event, Memory, Queue};
 use crate::memory::{OpenClPtr, Segment, Segments};
 use crate::pinned::PinnedMemory;
 use crate::stream::{OpenClEvent, OpenClStream};
+use crate::work::Work;
 use crate::{answer, devices};
 
 /// An OpenCL device: buffer objects as memory, in-order queues as streams, markers as events.
@@ -29,6 +31,10 @@ pub struct OpenCl {
     accounting: Accounting,
     pub(crate) segments: Mutex<Segments>,
     pub(crate) pinned: PinnedMemory,
+    /// The captures in progress on its streams.
+    captures: Arc<Captures<Work>>,
+    /// `None` if the device has none, and so no graphs.
+    pub(crate) command_buffers: Option<CommandBuffers>,
     /// All queues, for operations that wait for all work.
     queues: Streams<Queue>,
     /// The queue for operations outside the streams.
@@ -71,6 +77,8 @@ impl OpenCl {
             properties,
             segments: Mutex::default(),
             pinned: PinnedMemory::default(),
+            captures: Arc::default(),
+            command_buffers: CommandBuffers::of(device),
             queues,
             own,
         })
@@ -80,7 +88,22 @@ impl OpenCl {
     pub(crate) fn stream_of(&self, queue: Queue, shared: bool) -> OpenClStream {
         let queue = Arc::new(queue);
         self.queues.add(&queue);
-        OpenClStream::new(queue, shared)
+        OpenClStream::new(queue, shared, &self.captures)
+    }
+
+    /// Makes a stream of usual priority.
+    pub(crate) fn plain_stream(&self) -> DriverResult<OpenClStream> {
+        Ok(self.stream_of(queue(&self.context, self.native().1, 0)?, false))
+    }
+
+    /// Returns a host address for a copy. While the stream captures, it must be pinned: a graph must not remember other
+    /// memory of the host, which callers may lend for one call only.
+    fn captured(&self, at: NonNull<u8>, len: usize, stream: &OpenClStream) -> DriverResult<usize> {
+        if stream.captures.is_capturing(stream.number) && !self.pinned.contains(at, len) {
+            let why = "a graph cannot copy from or to pageable host memory: use pinned memory";
+            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "copy", why));
+        }
+        Ok(at.as_ptr().expose_provenance())
     }
 
     /// Makes a buffer object. It may have no memory yet, as some drivers allocate it at the first use.
@@ -216,48 +239,38 @@ unsafe impl Backend for OpenCl {
         len: NonZeroU64,
         stream: &OpenClStream,
     ) -> DriverResult<()> {
-        let (len, none) = (byte_count(len), ptr::null());
-        let copied = match (dst, src) {
+        let len = byte_count(len);
+        let work = match (dst, src) {
             (Place::Device(to), Place::Device(from)) if to.overlaps(from, len) => {
-                Err(answer::error("clEnqueueCopyBuffer", error_codes::CL_MEM_COPY_OVERLAP))
+                return Err(answer::error("clEnqueueCopyBuffer", error_codes::CL_MEM_COPY_OVERLAP));
             }
-            (Place::Device(to), Place::Device(from)) => stream.submit("clEnqueueCopyBuffer", |queue| {
-                let ((to, at), (from, start)) = (to.native(), from.native());
-                // SAFETY: The caller promises two valid ranges that do not overlap.
-                unsafe { command_queue::enqueue_copy_buffer(queue, from, to, start, at, len, 0, none) }
-            }),
-            (Place::Device(to), Place::Host(from)) => stream.submit("clEnqueueWriteBuffer", |queue| {
-                let ((to, at), from) = (to.native(), from.as_ptr().cast());
-                // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
-                // done the copy.
-                unsafe { command_queue::enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, len, from, 0, none) }
-            }),
-            (Place::Host(to), Place::Device(from)) => stream.submit("clEnqueueReadBuffer", |queue| {
-                let ((from, at), to) = (from.native(), to.as_ptr().cast());
-                // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
-                // done the copy.
-                unsafe { command_queue::enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, len, to, 0, none) }
-            }),
+            (Place::Device(to), Place::Device(from)) => Work::Copy { to, from, len },
+            (Place::Device(to), Place::Host(from)) => Work::Write { to, from: self.captured(from, len, stream)?, len },
+            (Place::Host(to), Place::Device(from)) => Work::Read { to: self.captured(to, len, stream)?, from, len },
             (Place::Host(to), Place::Host(from)) => {
                 stream.synchronize()?;
                 // SAFETY: The caller promises two valid ranges that do not overlap; earlier work is done.
                 unsafe { from.copy_to_nonoverlapping(to, len) };
                 return Ok(());
             }
-            _ => Err(DriverError::unknown_place("copy")),
+            _ => return Err(DriverError::unknown_place("copy")),
         };
-        copied.map(drop)
+        // SAFETY: The caller promises two valid ranges that do not overlap; one on the host stays valid until the
+        // stream has done the copy.
+        unsafe { stream.run(work) }
     }
 
     unsafe fn fill(&self, dst: OpenClPtr, value: u8, len: NonZeroU64, stream: &OpenClStream) -> DriverResult<()> {
-        let ((buffer, at), len) = (dst.native(), byte_count(len));
-        let filled = stream.submit("clEnqueueFillBuffer", |queue| {
-            let (pattern, none) = ((&raw const value).cast(), ptr::null());
-            // SAFETY: The caller promises a range that is valid for writes; the pattern is one byte, which the call
-            // copies.
-            unsafe { command_queue::enqueue_fill_buffer(queue, buffer, pattern, 1, at, len, 0, none) }
-        });
-        filled.map(drop)
+        // SAFETY: The caller promises a range that is valid for writes.
+        unsafe { stream.run(Work::Fill { at: dst, value, len: byte_count(len) }) }
+    }
+
+    fn is_capturing(&self, stream: &OpenClStream) -> DriverResult<bool> {
+        Ok(stream.captures.is_capturing(stream.number))
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        self.command_buffers.is_some().then_some(self as _)
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {

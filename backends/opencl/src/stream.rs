@@ -2,17 +2,18 @@
 #![allow(unsafe_code)] // calls into the driver
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use accelerator_core::backend_kit::{Submissions, lock};
+use accelerator_core::backend_kit::{Captures, EventCapture, Submissions, lock};
 use accelerator_core::{DriverErrorKind, DriverResult};
 use cl3::types::{cl_command_queue, cl_event, cl_int, cl_ulong};
 use cl3::{command_queue, event};
 
 use crate::answer;
 use crate::handle::{Event, Queue};
+use crate::work::Work;
 
 /// The time within which an idle queue completes a marker.
 const SOON: Duration = Duration::from_millis(1);
@@ -21,6 +22,9 @@ const SOON: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct OpenClStream {
     queue: Arc<Queue>,
+    pub(crate) captures: Arc<Captures<Work>>,
+    /// Distinguishes all streams of the process in captures.
+    pub(crate) number: u64,
     /// Whether another library has the queue and may submit work that this stream does not see.
     shared: AtomicBool,
     /// The work submitted through this stream.
@@ -36,18 +40,50 @@ pub(crate) struct Command {
 
 /// A marker in a queue; each record makes a new one.
 #[derive(Debug, Default)]
-pub struct OpenClEvent(Mutex<Option<Arc<Command>>>);
+pub struct OpenClEvent(Mutex<Option<Record>>);
+
+#[derive(Clone, Debug)]
+enum Record {
+    Submitted(Arc<Command>),
+    /// The stream captured at the time.
+    Captured(EventCapture),
+}
 
 impl OpenClStream {
-    pub(crate) fn new(queue: Arc<Queue>, shared: bool) -> Self {
-        Self { queue, shared: AtomicBool::new(shared), work: Mutex::default() }
+    pub(crate) fn new(queue: Arc<Queue>, shared: bool, captures: &Arc<Captures<Work>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (captures, number) = (Arc::clone(captures), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { queue, captures, number, shared: AtomicBool::new(shared), work: Mutex::default() }
     }
 
     /// Returns the queue, to submit work with other libraries. It is valid as long as this value lives. After such
-    /// work, flush it unless something else follows soon on this stream.
+    /// work, flush it unless something else follows soon on this stream. While the stream captures, such work runs at
+    /// once: a graph cannot contain it.
     pub fn native(&self) -> cl_command_queue {
         self.shared.store(true, Ordering::Relaxed);
         self.queue.raw()
+    }
+
+    /// Returns the queue for a graph.
+    pub(crate) fn raw(&self) -> cl_command_queue {
+        self.queue.raw()
+    }
+
+    /// Captures work if the stream captures, and submits it otherwise.
+    ///
+    /// # Safety
+    /// * The requirements of [`Work::enqueue`]; captured work is done when its graph is launched.
+    pub(crate) unsafe fn run(&self, work: Work) -> DriverResult<()> {
+        if self.captures.record(self.number, || work.clone()) {
+            return Ok(());
+        }
+        // SAFETY: The queue is alive; the caller promises the rest.
+        self.submit(work.call(), |queue| unsafe { work.enqueue(queue) }).map(drop)
+    }
+
+    /// Refuses a call that cannot be captured, if the stream captures.
+    pub(crate) fn refuse_captured(&self, call: &'static str) -> DriverResult<()> {
+        self.captures.refuse_captured(self.number, call)
     }
 
     /// Submits a command and flushes the queue.
@@ -65,9 +101,15 @@ impl OpenClStream {
         Ok(command)
     }
 
+    /// Waits for all work, for the host. Earlier work may still access host memory, even if the stream captures now.
+    pub(crate) fn synchronize(&self) -> DriverResult<()> {
+        self.finish()?;
+        self.refuse_captured("clFinish")
+    }
+
     /// Waits for all work. `clFinish` does not report failed commands, so they are queried. Each error is reported
     /// once, as on other devices.
-    pub(crate) fn synchronize(&self) -> DriverResult<()> {
+    pub(crate) fn finish(&self) -> DriverResult<()> {
         let finished = answer::of("clFinish", command_queue::finish(self.queue.raw()));
         if finished.is_err() {
             // Wait for each command, so that none touches host memory afterwards.
@@ -84,6 +126,7 @@ impl OpenClStream {
     /// libraries submit commands too, each query submits a new marker after all work, and gives it a moment to
     /// complete.
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
+        self.refuse_captured("clGetEventInfo")?;
         let is_done = self.work().is_empty();
         if !is_done || !self.shared.load(Ordering::Relaxed) {
             return Ok(is_done);
@@ -105,7 +148,7 @@ impl OpenClStream {
         work
     }
 
-    fn marker(&self) -> DriverResult<Arc<Command>> {
+    pub(crate) fn marker(&self) -> DriverResult<Arc<Command>> {
         self.submit("clEnqueueMarkerWithWaitList", |queue| {
             // SAFETY: The queue is alive; there is no wait list.
             unsafe { command_queue::enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
@@ -113,10 +156,26 @@ impl OpenClStream {
     }
 }
 
+impl OpenClStream {
+    /// Makes later work wait for a command, which must not have failed: some drivers hang then.
+    pub(crate) fn wait_for(&self, command: &Command) -> DriverResult<()> {
+        if let Some(outcome) = command.outcome()? {
+            return outcome;
+        }
+        let barrier = self.submit("clEnqueueBarrierWithWaitList", |queue| {
+            // SAFETY: The queue and the event are alive; the list has one entry.
+            unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &command.event.raw()) }
+        });
+        barrier.map(drop)
+    }
+}
+
 impl Drop for OpenClStream {
-    /// Waits for the work, so that the backend need not know queues that have gone.
+    /// Gives up the capture that it began, if it did. Waits for the work, so that the backend need not know queues that
+    /// have gone.
     fn drop(&mut self) {
-        let _ = self.synchronize(); // nobody is left to be told
+        self.captures.abandon(self.number);
+        let _ = self.finish(); // nobody is left to be told
     }
 }
 
@@ -137,7 +196,7 @@ impl Command {
     }
 
     /// Waits until the command has ended, and returns its result.
-    fn wait(&self) -> DriverResult<()> {
+    pub(crate) fn wait(&self) -> DriverResult<()> {
         let waited = answer::of("clWaitForEvents", event::wait_for_events(&[self.event.raw()]));
         self.outcome()?.unwrap_or(waited)
     }
@@ -145,47 +204,63 @@ impl Command {
 
 impl OpenClEvent {
     pub(crate) fn record(&self, stream: &OpenClStream) -> DriverResult<()> {
-        let marker = stream.marker()?;
-        *lock(&self.0) = Some(marker);
+        let record = match stream.captures.record_event(stream.number) {
+            Some(captured) => Record::Captured(captured),
+            None => Record::Submitted(stream.marker()?),
+        };
+        *lock(&self.0) = Some(record);
         Ok(())
     }
 
     pub(crate) fn wait_on(&self, stream: &OpenClStream) -> DriverResult<()> {
-        // Some drivers hang when they wait for a command that has already failed.
-        let Some(marker) = self.marker().filter(|marker| marker.is_over() != Ok(true)) else {
-            return Ok(());
-        };
-        let barrier = stream.submit("clEnqueueBarrierWithWaitList", |queue| {
-            // SAFETY: The queue and the event are alive; the list has one entry.
-            unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &marker.event.raw()) }
-        });
-        barrier.map(drop)
+        match self.last() {
+            None => Ok(()),
+            Some(Record::Captured(captured)) => stream.captures.wait(stream.number, Some(&captured)).map(drop),
+            Some(Record::Submitted(marker)) => {
+                stream.captures.wait(stream.number, None)?; // refuses if the stream captures
+                // Who waits is not told of failures.
+                if marker.is_over() == Ok(true) { Ok(()) } else { stream.wait_for(&marker) }
+            }
+        }
     }
 
-    /// Returns the `cl_event` of its last record as a number, or 0 if it was never recorded.
+    /// Returns the `cl_event` of its last record as a number, or 0 if it was never recorded, or in a capture.
     pub(crate) fn id(&self) -> u64 {
-        self.marker().map_or(0, |marker| marker.event.raw().addr() as u64)
+        match self.last() {
+            Some(Record::Submitted(marker)) => marker.event.raw().addr() as u64,
+            _ => 0,
+        }
     }
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
-        match self.marker().map_or(Ok(true), |marker| marker.is_over()) {
+        match self.marker("clGetEventInfo")?.map_or(Ok(true), |marker| marker.is_over()) {
             Err(lost) if lost.kind == DriverErrorKind::DeviceLost => Ok(true), // no work runs any more
             answer => answer,
         }
     }
 
     pub(crate) fn wait(&self) -> DriverResult<()> {
-        self.marker().map_or(Ok(()), |marker| marker.wait())
+        self.marker("clWaitForEvents")?.map_or(Ok(()), |marker| marker.wait())
     }
 
     /// Returns when the marker was reached, by the device's clock. Some drivers leave the other times of markers at 0.
     pub(crate) fn reached_ns(&self) -> DriverResult<u64> {
-        let Some(marker) = self.marker() else { return Ok(0) };
+        const CALL: &str = "clGetEventProfilingInfo";
+        let Some(marker) = self.marker(CALL)? else { return Ok(0) };
         let end = event::get_event_profiling_info(marker.event.raw(), event::CL_PROFILING_COMMAND_END);
-        answer::of("clGetEventProfilingInfo", end.map(cl_ulong::from))
+        answer::of(CALL, end.map(cl_ulong::from))
     }
 
-    fn marker(&self) -> Option<Arc<Command>> {
+    /// Returns the marker of its last record, for `call`, which has no answer for records in captures.
+    fn marker(&self, call: &'static str) -> DriverResult<Option<Arc<Command>>> {
+        match self.last() {
+            None => Ok(None),
+            Some(Record::Submitted(marker)) => Ok(Some(marker)),
+            Some(Record::Captured(captured)) => Err(captured.unanswered(call)),
+        }
+    }
+
+    fn last(&self) -> Option<Record> {
         lock(&self.0).clone()
     }
 }

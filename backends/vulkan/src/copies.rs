@@ -16,6 +16,7 @@ use crate::staging::{Block, LARGE};
 use crate::stream::VulkanStream;
 use crate::timeline::{Kept, Point};
 use crate::vulkan::Vulkan;
+use crate::work::{Fill, Work};
 
 /// One end of a copy.
 enum End {
@@ -29,8 +30,9 @@ enum End {
 }
 
 impl Vulkan {
-    /// Submits a copy. One from or to pageable memory goes through pinned memory. If it is from pageable memory, that
-    /// is read before this returns; if it is to pageable memory, this waits until the copy is done.
+    /// Submits or captures a copy. One from or to pageable memory goes through pinned memory, and cannot be captured.
+    /// If it is from pageable memory, that is read before this returns; if it is to pageable memory, this waits until
+    /// the copy is done.
     ///
     /// # Safety
     /// * As for [`Backend::copy`](accelerator_core::Backend::copy).
@@ -49,9 +51,14 @@ impl Vulkan {
         }
         match (self.end(dst, len)?, self.end(src, len)?) {
             (End::Buffer(to, at), End::Buffer(from, start)) => {
-                let region = vk::BufferCopy { src_offset: start, dst_offset: at, size: len };
+                let copy = Work::Copy { from: (from, start), to: (to, at), len };
                 // SAFETY: The caller promises two valid ranges that do not overlap.
-                unsafe { self.submit_region(from, to, region, Vec::new(), stream) }.map(drop)
+                unsafe { stream.timeline.run(copy) }
+            }
+            // Staging memory and the program's may have other contents or owners when a graph is launched.
+            _ if self.device.captures.is_capturing(stream.timeline.number) => {
+                let why = "a graph cannot copy from or to pageable host memory: use pinned memory";
+                Err(answer::refused("vkCmdCopyBuffer", why))
             }
             (End::Buffer(to, at), End::Pageable(from)) => {
                 // SAFETY: The caller promises the same.
@@ -91,9 +98,9 @@ impl Vulkan {
             let size = part.end - part.start;
             // SAFETY: The block is at least as long as a part, and the device no longer reads it.
             unsafe { source.copy_to_nonoverlapping(block.start(), size as usize) };
-            let region = vk::BufferCopy { src_offset: 0, dst_offset: at + part.start, size };
-            // SAFETY: Both ranges are valid, and the submission keeps the block.
-            *last_use = Some(unsafe { self.submit_region(block.buffer(), to, region, kept(block), stream) }?);
+            let copy = Work::Copy { from: (block.buffer(), 0), to: (to, at + part.start), len: size };
+            // SAFETY: Both ranges are valid.
+            *last_use = Some(unsafe { self.submit_part(&copy, block, stream) }?);
         }
         Ok(())
     }
@@ -122,9 +129,10 @@ impl Vulkan {
             let turn = turn % blocks.len();
             let block = &blocks[turn];
             coming[turn].take().map_or(Ok(()), |earlier| land(block, earlier))?;
-            let region = vk::BufferCopy { src_offset: start + part.start, dst_offset: 0, size: part.end - part.start };
-            // SAFETY: Both ranges are valid, and the submission keeps the block.
-            let point = unsafe { self.submit_region(from, block.buffer(), region, kept(block), stream) }?;
+            let len = part.end - part.start;
+            let copy = Work::Copy { from: (from, start + part.start), to: (block.buffer(), 0), len };
+            // SAFETY: Both ranges are valid.
+            let point = unsafe { self.submit_part(&copy, block, stream) }?;
             coming[turn] = Some((point, part));
         }
         let left = blocks.iter().zip(coming);
@@ -132,7 +140,7 @@ impl Vulkan {
             .try_for_each(|(block, earlier)| land(block, earlier))
     }
 
-    /// Submits a fill.
+    /// Submits or captures a fill.
     ///
     /// # Safety
     /// * As for [`Backend::fill`](accelerator_core::Backend::fill).
@@ -143,32 +151,11 @@ impl Vulkan {
         len: NonZeroU64,
         stream: &VulkanStream,
     ) -> DriverResult<()> {
-        let ((buffer, at), len) = (dst.native(), len.get());
-        // Fills have to start and end at multiples of 4 bytes, copies need not. The bytes before and after those are
-        // copied from a table.
-        let before = (at.next_multiple_of(4) - at).min(len);
-        let after = (len - before) % 4;
-        let middle = len - before - after;
-        let from = self.table.place(value);
-        let ends = [(at, before), (at + len - after, after)].map(|(at, size)| vk::BufferCopy {
-            src_offset: from,
-            dst_offset: at,
-            size,
-        });
-        let ends: Vec<_> = ends.into_iter().filter(|region| region.size > 0).collect();
-        let (raw, word) = (&self.device.raw, u32::from_ne_bytes([value; 4]));
-        let fill = |commands| {
-            if middle > 0 {
-                // SAFETY: The command buffer is being recorded; the range is valid and aligned.
-                unsafe { raw.cmd_fill_buffer(commands, buffer, at + before, middle, word) };
-            }
-            if !ends.is_empty() {
-                // SAFETY: The command buffer is being recorded, and the table lives until all work is done.
-                unsafe { raw.cmd_copy_buffer(commands, self.table.buffer(), buffer, &ends) };
-            }
-        };
-        // SAFETY: The caller promises a range that is valid for writes.
-        unsafe { stream.timeline.submit(Vec::new(), fill) }.map(drop)
+        let (buffer, at) = dst.native();
+        let copies = (self.table.buffer(), self.table.place(value));
+        let fill = Fill { buffer, at, len: len.get(), value, copies };
+        // SAFETY: The caller promises a range that is valid for writes. The table lives until all work is done.
+        unsafe { stream.timeline.run(Work::Fill(fill)) }
     }
 
     fn end(&self, place: Place<VulkanPtr>, len: u64) -> DriverResult<End> {
@@ -183,22 +170,21 @@ impl Vulkan {
         Ok(End::Buffer(buffer, offset))
     }
 
+    /// Submits a part of a copy, which keeps its block.
+    ///
     /// # Safety
-    /// * The region is valid in both buffers.
-    unsafe fn submit_region(
+    /// * Both ranges are valid.
+    unsafe fn submit_part(
         &self,
-        from: vk::Buffer,
-        to: vk::Buffer,
-        region: vk::BufferCopy,
-        kept: Vec<Kept>,
+        copy: &Work,
+        block: &Arc<Pooled<Block>>,
         stream: &VulkanStream,
     ) -> DriverResult<Point> {
-        let copy = |commands| {
-            // SAFETY: The command buffer is being recorded; the caller promises a valid region.
-            unsafe { self.device.raw.cmd_copy_buffer(commands, from, to, &[region]) };
-        };
-        // SAFETY: The caller promises a valid region.
-        unsafe { stream.timeline.submit(kept, copy) }
+        let kept = vec![Arc::clone(block) as Kept];
+        // SAFETY: The command buffer is being recorded; the caller promises two valid ranges.
+        let record = |commands| unsafe { copy.record(&self.device.raw, commands) };
+        // SAFETY: As above.
+        unsafe { stream.timeline.submit(kept, record) }
     }
 
     /// Takes blocks for a copy: a second one lets the host and the device work at the same time.
@@ -209,10 +195,6 @@ impl Vulkan {
         let count = if len > LARGE { 2 } else { 1 };
         (0..count).map(|_| self.staging.block(len).map(Arc::new)).collect()
     }
-}
-
-fn kept(block: &Arc<Pooled<Block>>) -> Vec<Kept> {
-    vec![Box::new(Arc::clone(block))]
 }
 
 /// Divides a length into parts that fit into a block.

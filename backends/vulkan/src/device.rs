@@ -7,13 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{Health, Pool, Pooled, lock};
+use accelerator_core::backend_kit::{Captures, Health, Pool, Pooled, lock};
 use ash::{khr, vk};
 
 use crate::answer;
 use crate::library::FORKED;
 use crate::offer::Offer;
 use crate::queues::{Queues, for_binding};
+use crate::work::Work;
 
 /// A logical device. It is destroyed with the last object that uses it.
 pub(crate) struct Device {
@@ -23,6 +24,8 @@ pub(crate) struct Device {
     pub(crate) family: Queues,
     pub(crate) limits: vk::PhysicalDeviceLimits,
     pub(crate) queues: DeviceQueues,
+    /// The captures in progress on its streams.
+    pub(crate) captures: Captures<Work>,
     calls: Calls,
     /// Timeline semaphores that no stream uses. They are destroyed with the device only: Mesa 22
     /// still touches a semaphore after the work that waited for it is done.
@@ -129,8 +132,8 @@ impl Device {
         let calls = Calls::of(instance, &raw, offer);
         let (instance, limits) = (instance.clone(), offer.properties.limits);
         let health = Health::new("vkCreateDevice", FORKED);
-        let semaphores = Pool::new(usize::MAX);
-        Arc::new(Self { raw, instance, physical, family, limits, queues, calls, semaphores, is_ours, health })
+        let (captures, semaphores) = (Captures::new(), Pool::new(usize::MAX));
+        Arc::new(Self { raw, instance, physical, family, limits, queues, captures, calls, semaphores, is_ours, health })
     }
 
     /// Converts the result of a call, and remembers if the device is lost.
@@ -157,6 +160,17 @@ impl Device {
         if !self.health.is_forked() {
             destroy(&self.raw);
         }
+    }
+
+    /// Allocates a command buffer from a pool, which no other thread uses meanwhile.
+    pub(crate) fn command_buffer(&self, pool: vk::CommandPool) -> DriverResult<vk::CommandBuffer> {
+        let description = vk::CommandBufferAllocateInfo::default()
+            .command_pool(pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: The pool is alive, and only this thread uses it.
+        let made = unsafe { self.raw.allocate_command_buffers(&description) };
+        Ok(self.answer("vkAllocateCommandBuffers", made)?[0])
     }
 
     /// Returns a timeline semaphore that nothing uses.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{EventCapture, lock};
 
 use crate::answer;
 use crate::stream::VulkanStream;
@@ -20,9 +20,13 @@ pub struct VulkanEvent {
 }
 
 #[derive(Clone, Debug)]
-struct Record {
-    point: Point,
-    query: Option<Arc<Query>>,
+enum Record {
+    Submitted {
+        point: Point,
+        query: Option<Arc<Query>>,
+    },
+    /// The stream captured at the time.
+    Captured(EventCapture),
 }
 
 impl VulkanEvent {
@@ -32,34 +36,62 @@ impl VulkanEvent {
 
     /// Records it. Without timing, this submits nothing: the last submission of the stream is the point.
     pub(crate) fn record(&self, stream: &VulkanStream) -> DriverResult<()> {
+        let timeline = &stream.timeline;
+        if let Some(captured) = timeline.device.captures.record_event(timeline.number) {
+            *lock(&self.last) = Some(Record::Captured(captured));
+            return Ok(());
+        }
         let record = match &self.timestamps {
-            None => Record { point: stream.timeline.now(), query: None },
+            None => Record::Submitted { point: timeline.now(), query: None },
             Some(timestamps) => {
                 let query = Arc::new(timestamps.query()?);
-                let kept: Vec<Kept> = vec![Box::new(Arc::clone(&query))];
+                let kept: Vec<Kept> = vec![Arc::clone(&query) as Kept];
                 let write = |commands| {
                     // SAFETY: The command buffer is being recorded, and the submission keeps the query.
                     unsafe { query.write(commands) };
                 };
                 // SAFETY: As above.
-                let point = unsafe { stream.timeline.submit(kept, write) }?;
-                Record { point, query: Some(query) }
+                let point = unsafe { timeline.submit(kept, write) }?;
+                Record::Submitted { point, query: Some(query) }
             }
         };
         *lock(&self.last) = Some(record);
         Ok(())
     }
 
-    /// Returns the point of the last record.
-    pub(crate) fn point(&self) -> Option<Point> {
-        self.last().map(|record| record.point)
+    /// Makes the stream wait for the last record. If that was captured, so is the wait.
+    pub(crate) fn make_wait(&self, stream: &VulkanStream) -> DriverResult<()> {
+        let timeline = &stream.timeline;
+        let captures = &timeline.device.captures;
+        match self.last() {
+            None => Ok(()),
+            Some(Record::Captured(captured)) => captures.wait(timeline.number, Some(&captured)).map(drop),
+            Some(Record::Submitted { point, .. }) => {
+                captures.wait(timeline.number, None)?; // refuses if the stream captures
+                timeline.wait_for(&point)
+            }
+        }
+    }
+
+    /// Returns the point of the last record, for `call`, which has no answer for records in captures.
+    pub(crate) fn point(&self, call: &'static str) -> DriverResult<Option<Point>> {
+        Ok(self.submitted(call)?.map(|(point, _)| point))
     }
 
     pub(crate) fn nanoseconds_to(&self, end: &Self) -> DriverResult<i64> {
-        let none = answer::refused("vkGetQueryPoolResults", "an event without timing, or that was never recorded");
-        let (start, end) = (self.last().ok_or(none)?, end.last().ok_or(none)?);
-        let same_stream = start.point.is_on_stream_of(&end.point);
-        start.query.ok_or(none)?.nanoseconds_to(&*end.query.ok_or(none)?, same_stream)
+        const CALL: &str = "vkGetQueryPoolResults";
+        let none = answer::refused(CALL, "an event without timing, or that was never recorded");
+        let (start, from) = self.submitted(CALL)?.ok_or(none)?;
+        let (end, to) = end.submitted(CALL)?.ok_or(none)?;
+        from.ok_or(none)?.nanoseconds_to(&*to.ok_or(none)?, start.is_on_stream_of(&end))
+    }
+
+    fn submitted(&self, call: &'static str) -> DriverResult<Option<(Point, Option<Arc<Query>>)>> {
+        match self.last() {
+            None => Ok(None),
+            Some(Record::Submitted { point, query }) => Ok(Some((point, query))),
+            Some(Record::Captured(captured)) => Err(captured.unanswered(call)),
+        }
     }
 
     fn last(&self) -> Option<Record> {

@@ -11,8 +11,8 @@ use crate::answer;
 use crate::memory::VulkanPtr;
 use crate::pipeline::Pipeline;
 use crate::stream::VulkanStream;
-use crate::timeline::Kept;
 use crate::vulkan::Vulkan;
+use crate::work::{Launch, Work};
 
 /// A compute shader that the driver has compiled. It may be dropped while launches are pending.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ impl Kernel {
     /// * The kernel stays within the buffers. Nothing else uses the buffers that it writes before the stream has
     ///   executed it.
     pub unsafe fn launch(&self, stream: Stream<Vulkan>, groups: [u32; 3], arguments: &[Argument<'_>]) -> Result<()> {
-        let (mut buffers, mut constants) = (Vec::new(), Vec::new());
+        let (mut buffers, mut uses, mut constants) = (Vec::new(), Vec::new(), Vec::new());
         let driver_error = |source| Error::Driver { device: stream.device(), source };
         for argument in arguments {
             match argument {
                 Argument::Value(bytes) => constants.extend_from_slice(bytes),
                 Argument::Buffer(buffer) => {
-                    buffer.record_use(stream)?;
+                    uses.push(buffer.begin_use(stream)?);
                     let empty = || answer::refused("vkUpdateDescriptorSets", "an argument is an empty buffer");
                     buffers.push((buffer.ptr().ok_or_else(|| driver_error(empty()))?, buffer.len()));
                 }
@@ -62,6 +62,7 @@ impl Kernel {
         // SAFETY: The caller makes the same promise.
         let launched = unsafe { self.launch_native(stream.native(), groups, &buffers, &constants) };
         launched.map_err(driver_error)?;
+        drop(uses); // from here on, pausing waits for the stream
         report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
         Ok(())
     }
@@ -83,29 +84,11 @@ impl Kernel {
         buffers: &[(VulkanPtr, u64)],
         constants: &[u8],
     ) -> DriverResult<()> {
-        let (pipeline, raw) = (&self.0, &self.0.device.raw);
         self.check(groups, buffers, constants)?;
-        let set = pipeline.set(buffers)?;
-        let (commands_of, layout) = (vk::PipelineBindPoint::COMPUTE, pipeline.layout);
-        let sets: Vec<_> = set.iter().map(|set| **set).collect();
-        // These keep the pipeline.
-        let kept: Vec<Kept> = vec![Box::new((Arc::clone(pipeline), set))];
-        let record = |commands| {
-            // SAFETY: The command buffer is being recorded; the submission keeps the pipeline.
-            unsafe { raw.cmd_bind_pipeline(commands, commands_of, pipeline.raw) };
-            if !sets.is_empty() {
-                // SAFETY: As above; the set has this layout.
-                unsafe { raw.cmd_bind_descriptor_sets(commands, commands_of, layout, 0, &sets, &[]) };
-            }
-            if !constants.is_empty() {
-                // SAFETY: As above; the layout has as many bytes.
-                unsafe { raw.cmd_push_constants(commands, layout, vk::ShaderStageFlags::COMPUTE, 0, constants) };
-            }
-            // SAFETY: As above; the device allows so many groups.
-            unsafe { raw.cmd_dispatch(commands, groups[0], groups[1], groups[2]) };
-        };
+        let (pipeline, set) = (Arc::clone(&self.0), self.0.set(buffers)?);
+        let launch = Launch { pipeline, set, constants: constants.to_vec(), groups };
         // SAFETY: The caller promises that the arguments match the shader, and that the memory stays allocated.
-        unsafe { stream.timeline.submit(kept, record) }.map(drop)
+        unsafe { stream.timeline.run(Work::Launch(Arc::new(launch))) }
     }
 
     /// Returns the pipeline and its layout for other libraries. They are valid as long as this value lives.

@@ -5,6 +5,7 @@ mod copies;
 mod device;
 mod devices;
 mod event;
+mod graphs;
 mod kernel;
 mod library;
 mod memory;
@@ -21,6 +22,7 @@ mod timestamps;
 mod usage;
 mod virtual_memory;
 mod vulkan;
+mod work;
 
 pub use ash;
 pub use event::VulkanEvent;

@@ -10,7 +10,7 @@ use crate::timeline::{Kept, Timeline};
 
 /// Work in the order of submission, on a queue that it may share with other streams.
 ///
-/// When it is dropped, it waits for its work.
+/// When it is dropped, it waits for its work. A capture that it began is given up.
 #[derive(Debug)]
 pub struct VulkanStream {
     pub(crate) timeline: Arc<Timeline>,
@@ -45,7 +45,8 @@ impl VulkanStream {
     /// barriers at their beginning and end. `kept` is dropped some time after they are done. Vulkan: `vkQueueSubmit`.
     ///
     /// # Errors
-    /// Errors of the driver; nothing is submitted then.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) while the stream captures, since a graph
+    /// cannot contain them; errors of the driver. Nothing is submitted then.
     ///
     /// # Safety
     /// * The command buffers are recorded for the stream's queue family. They and all that they use stay valid until
@@ -55,7 +56,8 @@ impl VulkanStream {
         command_buffers: &[vk::CommandBuffer],
         kept: impl Send + Sync + 'static,
     ) -> DriverResult<()> {
-        let kept: Vec<Kept> = vec![Box::new(kept)];
+        self.timeline.refuse_captured("vkQueueSubmit")?;
+        let kept: Vec<Kept> = vec![Arc::new(kept)];
         // SAFETY: The caller promises the same.
         unsafe { self.timeline.submit_after(None, command_buffers, kept, |_| {}) }.map(drop)
     }
@@ -64,17 +66,20 @@ impl VulkanStream {
     /// must not use streams of this device.
     ///
     /// # Errors
-    /// Errors of the driver. If submitting fails after `f` was called, the work of `f` is not seen.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) while the stream captures; `f` is not
+    /// called then. Errors of the driver. If submitting fails after `f` was called, the work of `f` is not seen.
     ///
     /// # Safety
     /// * What `f` submits is valid.
     pub unsafe fn with_queue<T>(&self, f: impl FnOnce(vk::Queue) -> T) -> DriverResult<T> {
+        self.timeline.refuse_captured("vkQueueSubmit")?;
         self.timeline.share(f)
     }
 }
 
 impl Drop for VulkanStream {
     fn drop(&mut self) {
+        self.timeline.abandon_capture();
         // Fails only if the device is lost, which ends all work.
         let _ = self.timeline.finish();
     }

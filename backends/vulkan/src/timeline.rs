@@ -19,6 +19,8 @@ pub(crate) struct Timeline {
     semaphore: Pooled<Semaphore>,
     pub(crate) device: Arc<Device>,
     pub(crate) queue: Arc<Queue>,
+    /// Distinguishes all streams of the process in captures.
+    pub(crate) number: u64,
     /// The highest value of the semaphore that was seen.
     reached: AtomicU64,
     work: Mutex<Work>,
@@ -34,7 +36,7 @@ struct Work {
 }
 
 /// Anything that must live until a submission is done. It is dropped some time after.
-pub(crate) type Kept = Box<dyn Any + Send + Sync>;
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 struct Submission {
     value: u64,
@@ -51,6 +53,7 @@ pub(crate) struct Point {
 
 impl Timeline {
     pub(crate) fn new(device: &Arc<Device>, queue: &Arc<Queue>) -> DriverResult<Arc<Self>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let semaphore = device.semaphore()?;
         let value = semaphore.value;
         let description = vk::CommandPoolCreateInfo::default()
@@ -63,6 +66,7 @@ impl Timeline {
             semaphore,
             device: Arc::clone(device),
             queue: Arc::clone(queue),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             reached: AtomicU64::new(value),
             work: Mutex::new(Work { pool, free: Vec::new(), submitted: value, pending: Submissions::new() }),
         }))
@@ -86,24 +90,26 @@ impl Timeline {
         if Arc::ptr_eq(self, &point.timeline) {
             return Ok(());
         }
-        // The semaphore must live until this has waited for it.
-        let kept: Vec<Kept> = vec![Box::new(Arc::clone(&point.timeline))];
         // SAFETY: No command is recorded.
-        unsafe { self.submit_after(Some(point), &[], kept, |_| {}) }.map(drop)
+        unsafe { self.submit_after(Some(point), &[], Vec::new(), |_| {}) }.map(drop)
     }
 
-    /// Submits first the command buffers of another library and then recorded commands, all after `awaited`.
+    /// Submits first these command buffers, of a graph or another library, and then recorded commands, all after
+    /// `awaited`.
     ///
     /// # Safety
     /// * As for [`submit`](Self::submit), and for the command buffers.
     pub(crate) unsafe fn submit_after(
         self: &Arc<Self>,
         awaited: Option<&Point>,
-        foreign: &[vk::CommandBuffer],
-        kept: Vec<Kept>,
+        first: &[vk::CommandBuffer],
+        mut kept: Vec<Kept>,
         record: impl FnOnce(vk::CommandBuffer),
     ) -> DriverResult<Point> {
         self.device.check()?;
+        let awaited = awaited.filter(|point| !Arc::ptr_eq(self, &point.timeline));
+        // The semaphore must live until this has waited for it.
+        kept.extend(awaited.map(|point| Arc::clone(&point.timeline) as Kept));
         // What ended submissions kept is dropped after the lock is released: it may call anything.
         let mut ended = Vec::new();
         let mut work = lock(&self.work);
@@ -112,7 +118,7 @@ impl Timeline {
         let value = work.submitted + 1;
         let recorded = self.record(commands, record);
         let submitted = recorded.and_then(|()| {
-            let buffers: Vec<_> = foreign.iter().copied().chain([commands]).collect();
+            let buffers: Vec<_> = first.iter().copied().chain([commands]).collect();
             self.queue.with(|queue| self.submit_to(queue, awaited, &buffers, value))
         });
         match submitted {
@@ -143,17 +149,8 @@ impl Timeline {
         let begun = unsafe { raw.begin_command_buffer(commands, &once) };
         self.device.answer("vkBeginCommandBuffer", begun)?;
         record(commands);
-        // All later commands of the queue, and the host, see what all earlier ones wrote.
-        let all = vk::MemoryBarrier::default().src_access_mask(vk::AccessFlags::MEMORY_WRITE).dst_access_mask(
-            vk::AccessFlags::MEMORY_READ
-                | vk::AccessFlags::MEMORY_WRITE
-                | vk::AccessFlags::HOST_READ
-                | vk::AccessFlags::HOST_WRITE,
-        );
-        let (before, after) = (vk::PipelineStageFlags::ALL_COMMANDS, vk::PipelineStageFlags::HOST);
-        let (after, none) = (before | after, vk::DependencyFlags::empty());
         // SAFETY: The command buffer is being recorded.
-        unsafe { raw.cmd_pipeline_barrier(commands, before, after, none, &[all], &[], &[]) };
+        unsafe { make_visible(raw, commands) };
         // SAFETY: As above.
         let ended = unsafe { raw.end_command_buffer(commands) };
         self.device.answer("vkEndCommandBuffer", ended)
@@ -188,13 +185,7 @@ impl Timeline {
         if let Some(free) = work.free.pop() {
             return Ok(free);
         }
-        let description = vk::CommandBufferAllocateInfo::default()
-            .command_pool(work.pool)
-            .level(vk::CommandBufferLevel::PRIMARY)
-            .command_buffer_count(1);
-        // SAFETY: The pool is alive, and its lock is held.
-        let made = unsafe { self.device.raw.allocate_command_buffers(&description) };
-        Ok(self.device.answer("vkAllocateCommandBuffers", made)?[0])
+        self.device.command_buffer(work.pool)
     }
 
     /// Takes back the command buffers of submissions that have ended, and moves the rest of them to `ended`.
@@ -267,6 +258,23 @@ impl Point {
     pub(crate) fn is_on_stream_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.timeline, &other.timeline)
     }
+}
+
+/// Records a barrier: all later commands of the queue, and the host, see what all earlier ones wrote.
+///
+/// # Safety
+/// * The command buffer is being recorded.
+pub(crate) unsafe fn make_visible(raw: &ash::Device, commands: vk::CommandBuffer) {
+    let all = vk::MemoryBarrier::default().src_access_mask(vk::AccessFlags::MEMORY_WRITE).dst_access_mask(
+        vk::AccessFlags::MEMORY_READ
+            | vk::AccessFlags::MEMORY_WRITE
+            | vk::AccessFlags::HOST_READ
+            | vk::AccessFlags::HOST_WRITE,
+    );
+    let (before, after) = (vk::PipelineStageFlags::ALL_COMMANDS, vk::PipelineStageFlags::HOST);
+    let (after, none) = (before | after, vk::DependencyFlags::empty());
+    // SAFETY: The caller promises it.
+    unsafe { raw.cmd_pipeline_barrier(commands, before, after, none, &[all], &[], &[]) };
 }
 
 impl Drop for Timeline {

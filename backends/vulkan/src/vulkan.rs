@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_core::backend_kit::{Accounting, SegmentTable, Streams, lock};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, Graphs, MemoryInfo, Place, StreamKind,
     Unavailable, VirtualMemory,
 };
 use ash::{ext, vk};
@@ -44,7 +44,7 @@ pub struct Vulkan {
     pub(crate) pinned: PinnedMemory,
     pub(crate) staging: Arc<Staging>,
     pager: Option<Pager>,
-    pub(crate) table: Table,
+    pub(crate) table: Arc<Table>,
     timestamps: Arc<Timestamps>,
     /// The number of the queue of the next stream.
     next_queue: AtomicUsize,
@@ -88,7 +88,7 @@ impl Vulkan {
             segments: Mutex::default(),
             pinned: PinnedMemory::default(),
             staging,
-            table: Table::new(&memory)?,
+            table: Arc::new(Table::new(&memory)?),
             timestamps: Timestamps::new(&device),
             next_queue: AtomicUsize::new(0),
             streams: Streams::new(),
@@ -141,12 +141,12 @@ unsafe impl Backend for Vulkan {
     }
 
     fn synchronize(&self, stream: &VulkanStream) -> DriverResult<()> {
-        stream.timeline.finish()?;
-        self.device.check()
+        stream.timeline.finish()?; // earlier work may still access host memory, even if the stream captures now
+        stream.timeline.refuse_captured("vkWaitSemaphores")
     }
 
     fn is_idle(&self, stream: &VulkanStream) -> DriverResult<bool> {
-        self.device.check()?;
+        stream.timeline.refuse_captured("vkGetSemaphoreCounterValue")?;
         stream.timeline.now().is_reached()
     }
 
@@ -167,15 +167,15 @@ unsafe impl Backend for Vulkan {
 
     fn wait(&self, stream: &VulkanStream, event: &VulkanEvent) -> DriverResult<()> {
         self.device.check()?;
-        event.point().map_or(Ok(()), |point| stream.timeline.wait_for(&point))
+        event.make_wait(stream)
     }
 
     fn is_complete(&self, event: &VulkanEvent) -> DriverResult<bool> {
-        event.point().map_or(Ok(true), |point| point.is_reached())
+        event.point("vkGetSemaphoreCounterValue")?.map_or(Ok(true), |point| point.is_reached())
     }
 
     fn wait_host(&self, event: &VulkanEvent) -> DriverResult<()> {
-        event.point().map_or(Ok(()), |point| point.wait())?;
+        event.point("vkWaitSemaphores")?.map_or(Ok(()), |point| point.wait())?;
         self.device.check()
     }
 
@@ -240,6 +240,15 @@ unsafe impl Backend for Vulkan {
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
         self.pinned.dealloc(ptr);
+    }
+
+    fn is_capturing(&self, stream: &VulkanStream) -> DriverResult<bool> {
+        self.device.check()?;
+        Ok(self.device.captures.is_capturing(stream.timeline.number))
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<VulkanPtr>> {

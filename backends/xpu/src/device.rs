@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::Health;
+use accelerator_core::backend_kit::{Captures, Health};
 use level_zero_sys::{LevelZero, ze_context_handle_t, ze_device_handle_t};
 
 use crate::context::Context;
 use crate::devices::Found;
 use crate::library::FORKED;
+use crate::work::Work;
 
 /// The handles of a device.
 #[derive(Debug)]
@@ -21,12 +22,13 @@ pub(crate) struct Device {
     pub(crate) health: Health,
     /// The bytes of device memory that the backend has allocated.
     pub(crate) handed_out: AtomicU64,
+    pub(crate) captures: Captures<Work>,
 }
 
 impl Device {
     pub(crate) fn new(api: &'static LevelZero, found: Found) -> DriverResult<Arc<Self>> {
         let (context, health) = (Context::of(api, found.driver)?, Health::new("zeInit", FORKED));
-        Ok(Arc::new(Self { api, found, context, health, handed_out: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { api, found, context, health, handed_out: AtomicU64::new(0), captures: Captures::new() }))
     }
 
     pub(crate) fn raw(&self) -> ze_device_handle_t {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::{DeviceClock, lock};
+use accelerator_core::backend_kit::{DeviceClock, EventCapture, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 use crate::device::Device;
@@ -19,9 +19,10 @@ pub struct XpuEvent {
 }
 
 #[derive(Clone, Debug)]
-struct Record {
-    signal: Arc<Signal>,
-    queue: Arc<Queue>,
+enum Record {
+    Submitted(Arc<Signal>, Arc<Queue>),
+    /// The stream captured at the time.
+    Captured(EventCapture),
 }
 
 impl XpuEvent {
@@ -33,9 +34,20 @@ impl XpuEvent {
         lock(&self.recorded).clone()
     }
 
+    /// Returns the signal of the last record and its queue, for `call`, which has no answer for records in captures.
+    fn submitted(&self, call: &'static str) -> DriverResult<Option<(Arc<Signal>, Arc<Queue>)>> {
+        match self.recorded() {
+            None => Ok(None),
+            Some(Record::Submitted(signal, queue)) => Ok(Some((signal, queue))),
+            Some(Record::Captured(captured)) => Err(captured.unanswered(call)),
+        }
+    }
+
     pub(crate) fn record(&self, queue: &Arc<Queue>) -> DriverResult<()> {
-        let signal = queue.record(&self.signals)?;
-        let record = signal.map(|signal| Record { signal, queue: Arc::clone(queue) });
+        let record = match queue.device.captures.record_event(queue.number) {
+            Some(captured) => Some(Record::Captured(captured)),
+            None => queue.record(&self.signals)?.map(|signal| Record::Submitted(signal, Arc::clone(queue))),
+        };
         *lock(&self.recorded) = record;
         Ok(())
     }
@@ -47,32 +59,44 @@ impl XpuEvent {
             let why = "the event belongs to a device of another driver";
             return Err(DriverError::refused(DriverErrorKind::Unsupported, "zeCommandListAppendBarrier", why));
         }
-        self.recorded().map_or(Ok(()), |record| queue.wait_for(&record.signal))
+        let captures = &queue.device.captures;
+        match self.recorded() {
+            None => Ok(()),
+            Some(Record::Captured(captured)) => captures.wait(queue.number, Some(&captured)).map(drop),
+            Some(Record::Submitted(signal, _)) => {
+                captures.wait(queue.number, None)?; // refuses if the queue captures
+                queue.wait_for(&signal)
+            }
+        }
     }
 
-    /// Returns the Level Zero event of its last record as a number, or 0 if it was never recorded or no work preceded
-    /// the record.
+    /// Returns the Level Zero event of its last record as a number, or 0 if it was never recorded, no work preceded the
+    /// record, or a stream was capturing.
     pub(crate) fn id(&self) -> u64 {
-        self.recorded().map_or(0, |record| record.signal.event.addr() as u64)
+        match self.recorded() {
+            Some(Record::Submitted(signal, _)) => signal.event.addr() as u64,
+            _ => 0,
+        }
     }
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
-        let asked = self.recorded().map_or(Ok(true), |record| record.signal.is_reached());
+        let asked = self.submitted("zeEventQueryStatus");
+        let asked = asked.and_then(|submitted| submitted.map_or(Ok(true), |(signal, _)| signal.is_reached()));
         // A lost device does no more work, so all of its work counts as complete.
         asked.or_else(|error| if self.device.is_lost() { Ok(true) } else { Err(error) })
     }
 
     pub(crate) fn wait(&self) -> DriverResult<()> {
         self.device.health.check()?;
-        self.recorded().map_or(Ok(()), |record| record.signal.wait())
+        self.submitted("zeEventHostSynchronize")?.map_or(Ok(()), |(signal, _)| signal.wait())
     }
 
     pub(crate) fn elapsed_ns(&self, end: &Self, clock: DeviceClock) -> DriverResult<i64> {
-        let (Some(from), Some(to)) = (self.recorded(), end.recorded()) else {
+        const CALL: &str = "zeEventQueryKernelTimestamp";
+        let (Some((from, start)), Some((to, stop))) = (self.submitted(CALL)?, end.submitted(CALL)?) else {
             let why = "an event was not recorded";
-            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "zeEventQueryKernelTimestamp", why));
+            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, CALL, why));
         };
-        let same_stream = Arc::ptr_eq(&from.queue, &to.queue);
-        Ok(clock.elapsed_ns(from.signal.timestamp()?, to.signal.timestamp()?, same_stream))
+        Ok(clock.elapsed_ns(from.timestamp()?, to.timestamp()?, Arc::ptr_eq(&start, &stop)))
     }
 }

@@ -2,14 +2,14 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::borrow::Cow;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use accelerator_core::backend_kit::try_twice;
 use accelerator_core::{
-    Buffer, DriverError, DriverResult, Error, Operator, OperatorKind, Result, Stream, report_operator,
+    Buffer, DriverError, DriverErrorKind, DriverResult, Error, Operator, OperatorKind, Result, Stream, report_operator,
 };
 use bytemuck::NoUninit;
 use level_zero_sys as sys;
@@ -17,6 +17,7 @@ use level_zero_sys as sys;
 use crate::answer::{ask, call};
 use crate::device::Device;
 use crate::queue::{Queue, XpuStream};
+use crate::work::Work;
 use crate::xpu::Xpu;
 
 /// Code that the driver has compiled for a device. Its kernels keep it alive.
@@ -103,11 +104,8 @@ impl Module {
     /// # Errors
     /// Errors of the driver, for instance if there is no such kernel.
     pub fn kernel(self: &Arc<Self>, name: &CStr) -> DriverResult<Kernel> {
-        let description = sys::ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
-        let mut raw = ptr::null_mut();
-        // SAFETY: The `stype` of the description is set, and the name is alive; the call writes a handle.
-        unsafe { call!(self.device, zeKernelCreate(self.raw, &description, &mut raw)) }?;
-        Ok(Kernel { module: Arc::clone(self), raw, launched_on: Vec::new() })
+        let prepared = Prepared::new(self, name)?;
+        Ok(Kernel { prepared: Arc::new(prepared), name: name.to_owned(), launched_on: Vec::new() })
     }
 
     /// Returns the module for other libraries. It is valid as long as this value lives.
@@ -123,18 +121,54 @@ impl Drop for Module {
     }
 }
 
+/// A kernel object of the driver, which keeps the arguments that were set last.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    module: Arc<Module>,
+    pub(crate) raw: sys::ze_kernel_handle_t,
+}
+
+// SAFETY: The handle is only a name; the owner of a kernel orders the operations that must not run at the same time.
+unsafe impl Send for Prepared {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Prepared {}
+
+impl Prepared {
+    fn new(module: &Arc<Module>, name: &CStr) -> DriverResult<Self> {
+        let description = sys::ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
+        let mut raw = ptr::null_mut();
+        // SAFETY: The `stype` of the description is set, and the name is alive; the call writes a handle.
+        unsafe { call!(module.device, zeKernelCreate(module.raw, &description, &mut raw)) }?;
+        Ok(Self { module: Arc::clone(module), raw })
+    }
+
+    fn set(&self, threads: [u32; 3], arguments: &[impl AsRef<[u8]>]) -> DriverResult<()> {
+        let device = &self.module.device;
+        for (place, argument) in (0..).zip(arguments) {
+            let (size, value) = (argument.as_ref().len(), argument.as_ref().as_ptr().cast());
+            // SAFETY: The call copies the value.
+            unsafe { call!(device, zeKernelSetArgumentValue(self.raw, place, size, value)) }?;
+        }
+        let [x, y, z] = threads;
+        // SAFETY: A size that the device does not support is rejected.
+        unsafe { call!(device, zeKernelSetGroupSize(self.raw, x, y, z)) }
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: Its launches are done: a kernel and a graph wait for them before they drop this.
+        try_twice(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
+    }
+}
+
 /// A function of a module. When it is dropped, it waits for its launches.
 #[derive(Debug)]
 pub struct Kernel {
-    module: Arc<Module>,
-    raw: sys::ze_kernel_handle_t,
+    prepared: Arc<Prepared>,
+    name: CString,
     launched_on: Vec<Arc<Queue>>,
 }
-
-// SAFETY: The handle is only a name; operations that must not run at the same time need `&mut`.
-unsafe impl Send for Kernel {}
-// SAFETY: As for `Send`.
-unsafe impl Sync for Kernel {}
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +190,9 @@ impl Kernel {
     /// Launches `groups` groups of `threads` threads each, after the stream's earlier work. Level Zero:
     /// `zeKernelSetArgumentValue`, `zeKernelSetGroupSize`, `zeCommandListAppendLaunchKernel`.
     ///
+    /// If the stream captures, the graph gets a kernel object of its own with these arguments (`zeKernelCreate`). It
+    /// lacks what other libraries have set on [`native`](Self::native).
+    ///
     /// # Errors
     /// [`Error::DeviceMismatch`] for a buffer of another device; errors of the driver.
     ///
@@ -171,12 +208,12 @@ impl Kernel {
         threads: [u32; 3],
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        let mut values = Vec::with_capacity(arguments.len());
+        let (mut values, mut uses) = (Vec::with_capacity(arguments.len()), Vec::new());
         for argument in arguments {
             values.push(match argument {
                 Argument::Value(bytes) => Cow::Borrowed(*bytes),
                 Argument::Buffer(buffer) => {
-                    buffer.record_use(stream)?;
+                    uses.push(buffer.begin_use(stream)?);
                     let address = buffer.ptr().map_or(ptr::null_mut(), |at| at.native());
                     Cow::Owned(address.expose_provenance().to_ne_bytes().to_vec())
                 }
@@ -185,6 +222,7 @@ impl Kernel {
         // SAFETY: The caller makes the same promise; an address is passed as its bytes.
         let launched = unsafe { self.launch_native(stream.native(), groups, threads, &values) };
         launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
+        drop(uses); // from here on, pausing waits for the stream
         report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
         Ok(())
     }
@@ -205,45 +243,39 @@ impl Kernel {
         threads: [u32; 3],
         arguments: &[impl AsRef<[u8]>],
     ) -> DriverResult<()> {
-        let device = &self.module.device;
-        for (place, argument) in (0..).zip(arguments) {
-            let (size, value) = (argument.as_ref().len(), argument.as_ref().as_ptr().cast());
-            // SAFETY: The call copies the value.
-            unsafe { call!(device, zeKernelSetArgumentValue(self.raw, place, size, value)) }?;
+        let queue = &stream.0;
+        let captures = &queue.device.captures;
+        if captures.is_capturing(queue.number) {
+            // The graph gets a kernel object of its own, since the arguments of this one will change.
+            let kernel = Arc::new(Prepared::new(&self.prepared.module, &self.name)?);
+            kernel.set(threads, arguments)?;
+            let ended = || {
+                let why = "another thread has ended the capture meanwhile";
+                DriverError::refused(DriverErrorKind::InvalidArgument, "zeCommandListAppendLaunchKernel", why)
+            };
+            let captured = captures.record(queue.number, || Work::Launch { kernel, groups });
+            return captured.then_some(()).ok_or_else(ended);
         }
-        let [x, y, z] = threads;
-        // SAFETY: A size that the device does not support is rejected.
-        let sized = unsafe { call!(device, zeKernelSetGroupSize(self.raw, x, y, z)) };
-        let [across, down, deep] = groups;
-        let groups = sys::ze_group_count_t { groupCountX: across, groupCountY: down, groupCountZ: deep };
-        let (queue, none, nothing) = (&stream.0, ptr::null_mut(), ptr::null_mut());
-        let launched = sized.and_then(|()| {
-            queue.submit(|list| {
-                // SAFETY: The caller promises that the arguments match; the list is used under its lock.
-                unsafe { call!(device, zeCommandListAppendLaunchKernel(list, self.raw, &groups, none, 0, nothing)) }
-            })
-        });
+        self.prepared.set(threads, arguments)?;
         if !self.launched_on.iter().any(|other| Arc::ptr_eq(other, queue)) {
             self.launched_on.push(Arc::clone(queue));
         }
-        launched
+        let (device, work) =
+            (&self.prepared.module.device, Work::Launch { kernel: Arc::clone(&self.prepared), groups });
+        // SAFETY: The caller promises that the arguments match; the list is used under its lock.
+        device.health.run(|| queue.submit(|list| unsafe { work.append(device.api, list) }))
     }
 
     /// Returns the kernel for other libraries. It is valid as long as this value lives.
     pub fn native(&self) -> sys::ze_kernel_handle_t {
-        self.raw
+        self.prepared.raw
     }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        match self.launched_on.iter().all(|queue| queue.is_done()) {
-            true => {
-                // SAFETY: Its launches are done.
-                try_twice(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
-            }
-            // The kernel may still be running, so its module is leaked.
-            false => std::mem::forget(Arc::clone(&self.module)),
+        if !self.launched_on.iter().all(|queue| queue.is_done()) {
+            std::mem::forget(Arc::clone(&self.prepared)); // the kernel may still be running, so it is leaked
         }
     }
 }

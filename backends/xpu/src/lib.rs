@@ -5,6 +5,7 @@ mod context;
 mod device;
 mod devices;
 mod event;
+mod graphs;
 mod kernel;
 mod library;
 mod memory;
@@ -15,6 +16,7 @@ mod signal;
 mod twice;
 mod usage;
 mod virtual_memory;
+mod work;
 mod xpu;
 
 pub use answer::of as answer;

@@ -51,8 +51,12 @@ impl XpuStream {
     /// `commands` must not use this stream in any other way, because its lock is held.
     ///
     /// # Errors
-    /// Errors of `commands`; an error if the device is lost.
+    /// Errors of `commands`; an error if the device is lost. [`InvalidArgument`] while the stream captures, since these
+    /// commands could not be repeated.
+    ///
+    /// [`InvalidArgument`]: accelerator_core::DriverErrorKind::InvalidArgument
     pub fn submit(&self, commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>) -> DriverResult<()> {
+        self.0.device.captures.refuse_captured(self.0.number, "submit")?;
         self.0.submit(commands)
     }
 }

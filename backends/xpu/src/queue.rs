@@ -1,7 +1,7 @@
 //! Streams: immediate command lists that execute their commands in the order of submission.
 #![allow(unsafe_code)] // calls the driver
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem, ptr, thread};
@@ -14,6 +14,7 @@ use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Pr
 use crate::answer::{ask, call};
 use crate::device::Device;
 use crate::signal::{Signal, Signals};
+use crate::work::Work;
 
 /// A stream of an Intel GPU: an immediate command list.
 #[derive(Debug)]
@@ -21,11 +22,16 @@ pub struct XpuStream(pub(crate) Arc<Queue>);
 
 impl Drop for XpuStream {
     fn drop(&mut self) {
+        if !self.0.device.health.is_forked() {
+            self.0.device.captures.abandon(self.0.number);
+        }
         self.0.close();
     }
 }
 
 pub(crate) struct Queue {
+    /// Distinguishes all streams of the process in captures.
+    pub(crate) number: u64,
     pub(crate) device: Arc<Device>,
     signals: Arc<Signals>,
     pub(crate) list: ze_command_list_handle_t,
@@ -117,8 +123,10 @@ impl Queue {
         (order, owned): (Order, bool),
         make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
     ) -> DriverResult<Arc<Self>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let submitted = Submitted { end: End::Start, barriers: Submissions::new(), spare: Some(signals.take()?) };
         Ok(Arc::new(Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             device: Arc::clone(device),
             signals: Arc::clone(signals),
             list: make()?,
@@ -133,6 +141,44 @@ impl Queue {
     fn submitted(&self) -> DriverResult<MutexGuard<'_, Submitted>> {
         self.device.health.check()?;
         Ok(lock(&self.submitted))
+    }
+
+    /// Captures work if the stream captures, and submits it otherwise.
+    ///
+    /// # Safety
+    /// * The requirements of [`Work::append`]; captured work is executed when its graph is launched.
+    pub(crate) unsafe fn run(&self, work: &Work) -> DriverResult<()> {
+        if self.device.captures.record(self.number, || work.clone()) {
+            return Ok(());
+        }
+        // SAFETY: The caller promises valid memory; the list is used under its lock.
+        self.submit(|list| unsafe { work.append(self.device.api, list) })
+    }
+
+    /// Lets work run elsewhere between the earlier work of the stream and the later. `submit` submits it: that work
+    /// waits for `start` and signals `end`. Returns a signal after which no command needs these two any more, or `None`
+    /// if that is the case already.
+    ///
+    /// If `submit` fails, nothing needs them either.
+    pub(crate) fn detour(
+        &self,
+        start: &Signal,
+        end: &Arc<Signal>,
+        submit: impl FnOnce() -> DriverResult<()>,
+    ) -> DriverResult<Option<Arc<Signal>>> {
+        let submitted = &mut *self.submitted()?;
+        let joined = self.take(submitted, &self.signals)?;
+        submitted.end = End::Unmarked;
+        // SAFETY: The lock is held. The caller keeps the event, also after an error: then it is signalled before this
+        // returns.
+        unsafe { self.barrier(start.native(), None) }?;
+        submit().inspect_err(|_| _ = start.wait_at_any_cost())?;
+        match self.mark(submitted, joined, Some(end)) {
+            Ok(joined) => Ok(Some(joined)),
+            // The work runs all the same. The lock keeps later work back until it is done.
+            Err(_) if end.wait_at_any_cost() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Adds commands to the list, after all earlier ones.

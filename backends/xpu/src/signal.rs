@@ -4,7 +4,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use accelerator_core::backend_kit::{Timestamp, get_mut, lock, try_twice};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
@@ -50,6 +51,29 @@ impl Signal {
     /// Waits on the host.
     pub(crate) fn wait(&self) -> DriverResult<()> {
         while !self.is_reached_within(u64::MAX)? {}
+        Ok(())
+    }
+
+    /// Waits on the host, even if attempts fail, until one succeeds or the device is lost. Returns whether it is
+    /// reached.
+    pub(crate) fn wait_at_any_cost(&self) -> bool {
+        while self.wait().is_err() {
+            if self.signals.device.is_lost() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Makes it unsignalled again, for another command.
+    ///
+    /// # Safety
+    /// * No command that was submitted needs it any more.
+    pub(crate) unsafe fn reset(&self) -> DriverResult<()> {
+        // SAFETY: The event is alive; the caller promises the rest.
+        unsafe { call!(self.signals.device, zeEventHostReset(self.event)) }?;
+        self.reached.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -121,8 +145,8 @@ impl Signals {
         let taken = self.timing.then(Instant::now);
         let signal = Signal { event, reached: AtomicBool::new(false), taken, signals: Arc::clone(self) };
         if used.is_some() {
-            // SAFETY: The event is alive, and no command needs it any more.
-            unsafe { call!(self.device, zeEventHostReset(event)) }?;
+            // SAFETY: Events return to the shelf when no command needs them any more.
+            unsafe { signal.reset() }?;
         }
         Ok(Arc::new(signal))
     }

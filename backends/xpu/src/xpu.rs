@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use accelerator_core::backend_kit::{DeviceClock, Streams, byte_count, try_twice};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo,
     PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use level_zero_sys as sys;
 use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
 
-use crate::answer::{ask, call};
+use crate::answer::call;
 use crate::device::Device;
 use crate::devices::{self, ALIGNMENT};
 use crate::event::XpuEvent;
@@ -24,6 +24,7 @@ use crate::queue::{Group, Order, Queue, XpuStream};
 use crate::signal::Signals;
 use crate::usage::Usage;
 use crate::virtual_memory::Pager;
+use crate::work::Work;
 
 /// An Intel GPU: the driver's streams, events and memory.
 #[derive(Debug)]
@@ -33,9 +34,9 @@ pub struct Xpu {
     /// The largest allocation without relaxed limits.
     usual_limit: u64,
     clock: DeviceClock,
-    group: Group,
-    /// The number of the next stream, which selects its hardware queue.
-    next_queue: AtomicU32,
+    pub(crate) group: Group,
+    /// The number of the next stream or graph, which selects its hardware queue.
+    pub(crate) next_queue: AtomicU32,
     /// Events without timing; `timed` has those with timing.
     pub(crate) plain: Arc<Signals>,
     timed: Arc<Signals>,
@@ -105,13 +106,12 @@ impl Xpu {
         len: NonZeroU64,
         stream: &XpuStream,
     ) -> DriverResult<()> {
-        let (to, from, len, none) = (address(dst)?, address(src)?, byte_count(len), ptr::null_mut());
-        stream.0.submit(|list| {
-            // SAFETY: The caller promises two valid ranges; the list is used under its lock.
-            unsafe {
-                ask!(self.device.api, zeCommandListAppendMemoryCopy(list, to, from, len, none, 0, ptr::null_mut()))
-            }
-        })
+        if stream.0.device.captures.is_capturing(stream.0.number) {
+            [dst, src].into_iter().try_for_each(|place| self.refuse_pageable(place))?;
+        }
+        let work = Work::Copy { to: address(dst)?, from: address(src)?, len: byte_count(len) };
+        // SAFETY: The caller promises two valid ranges.
+        unsafe { stream.0.run(&work) }
     }
 
     /// Checks an allocation that the driver reports as successful: it must have an address, and one with the requested
@@ -177,10 +177,12 @@ unsafe impl Backend for Xpu {
     }
 
     fn synchronize(&self, stream: &XpuStream) -> DriverResult<()> {
-        stream.0.synchronize()
+        stream.0.synchronize()?; // earlier work may still access host memory, even if the stream captures now
+        self.device.captures.refuse_captured(stream.0.number, "zeEventHostSynchronize")
     }
 
     fn is_idle(&self, stream: &XpuStream) -> DriverResult<bool> {
+        self.device.captures.refuse_captured(stream.0.number, "zeEventQueryStatus")?;
         stream.0.is_idle()
     }
 
@@ -263,13 +265,9 @@ unsafe impl Backend for Xpu {
     }
 
     unsafe fn fill(&self, dst: XpuPtr, value: u8, len: NonZeroU64, stream: &XpuStream) -> DriverResult<()> {
-        let (to, pattern, len, none) = (dst.native(), (&raw const value).cast(), byte_count(len), ptr::null_mut());
-        stream.0.submit(|list| {
-            // SAFETY: The caller promises a range that is valid for writes; the call itself reads the one-byte pattern.
-            unsafe {
-                call!(self.device, zeCommandListAppendMemoryFill(list, to, pattern, 1, len, none, 0, ptr::null_mut()))
-            }
-        })
+        let work = Work::Fill { at: dst, value, len: byte_count(len) };
+        // SAFETY: The caller promises a range that is valid for writes.
+        self.device.health.run(|| unsafe { stream.0.run(&work) })
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
@@ -286,6 +284,15 @@ unsafe impl Backend for Xpu {
         unsafe { self.free(ptr.as_ptr().cast()) };
     }
 
+    fn is_capturing(&self, stream: &XpuStream) -> DriverResult<bool> {
+        self.device.health.check()?;
+        Ok(self.device.captures.is_capturing(stream.0.number))
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
+    }
+
     fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
         Some(self)
     }
@@ -295,10 +302,10 @@ unsafe impl Backend for Xpu {
     }
 }
 
-fn address(place: Place<XpuPtr>) -> DriverResult<*mut c_void> {
+fn address(place: Place<XpuPtr>) -> DriverResult<XpuPtr> {
     match place {
-        Place::Device(at) => Ok(at.native()),
-        Place::Host(at) => Ok(at.as_ptr().cast()),
+        Place::Device(at) => Ok(at),
+        Place::Host(at) => Ok(XpuPtr::from_native(at.as_ptr().cast())),
         _ => Err(DriverError::unknown_place("zeCommandListAppendMemoryCopy")),
     }
 }

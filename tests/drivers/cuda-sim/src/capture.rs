@@ -1,6 +1,9 @@
-//! Stream capture: work is recorded instead of executed. Graphs cannot be launched here.
+//! Stream capture: work becomes part of a graph instead of happening.
+
+use sim_engine::Operation;
 
 use crate::code::{Code, Outcome};
+use crate::graph::{EdgeData, Graph, Node};
 use crate::state::{Driver, Handle};
 use crate::stream::Kind;
 use crate::thread;
@@ -11,21 +14,28 @@ pub(crate) struct Capture {
     thread: u64,
     mode: u32,
     invalidated: bool,
-    /// For each operation, the operations that it depends on.
-    nodes: Vec<Vec<usize>>,
+    /// The graph that it builds.
+    graph: Handle,
 }
 
 /// The position of a stream or an event in a capture.
 #[derive(Clone)]
 pub(crate) struct Captured {
     pub(crate) capture: u64,
-    /// What the next operation depends on.
+    /// The nodes that the next one depends on, by their places in the graph.
     last: Vec<usize>,
 }
 
+/// The nodes that the next one of a stream depends on, as arrays for the program.
+#[derive(Default)]
+pub(crate) struct Reported {
+    pub(crate) nodes: Vec<Handle>,
+    pub(crate) edges: Vec<EdgeData>,
+}
+
 /// `CUstreamCaptureStatus`
-pub(crate) const NOT_CAPTURING: u32 = 0;
-const ACTIVE: u32 = 1;
+const NOT_CAPTURING: u32 = 0;
+pub(crate) const ACTIVE: u32 = 1;
 const INVALIDATED: u32 = 2;
 
 impl Driver {
@@ -33,10 +43,19 @@ impl Driver {
         self.state_of(stream).ok()?.captured.as_ref()
     }
 
-    fn invalidate(&mut self, capture: u64) {
+    pub(crate) fn invalidate(&mut self, capture: u64) {
         if let Some(capture) = self.captures.get_mut(&capture) {
             capture.invalidated = true;
         }
+    }
+
+    /// Fails if one of a context's streams is captured, and invalidates its capture: the program cannot wait for such
+    /// streams, nor for an event recorded there.
+    pub(crate) fn check_uncaptured_context(&mut self, context: Handle) -> Outcome {
+        let streams = self.engine.lanes.values().filter(|lane| lane.data.context == context);
+        let met: Vec<u64> = streams.filter_map(|lane| Some(lane.data.captured.as_ref()?.capture)).collect();
+        met.iter().for_each(|capture| self.invalidate(*capture));
+        if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
     /// Invalidates a stream's capture because of a call that is not permitted during one.
@@ -82,22 +101,28 @@ impl Driver {
         if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// Adds the next operation of a stream to its capture. Returns false if the stream is not captured.
-    pub(crate) fn capture_operation(&mut self, stream: Handle) -> Outcome<bool> {
+    /// Adds the next operation of a stream to the graph of its capture. Returns the operation if the stream is not
+    /// captured.
+    pub(crate) fn capture_operation(
+        &mut self,
+        stream: Handle,
+        operation: Operation<Self>,
+    ) -> Outcome<Option<Operation<Self>>> {
         self.check_implicit(stream)?;
-        let lane = self.engine.lanes.get_mut(&stream);
-        let Some(captured) = lane.and_then(|lane| lane.data.captured.as_mut()) else { return Ok(false) };
-        let capture = self.captures.get_mut(&captured.capture).ok_or(Code::ILLEGAL_STATE)?;
-        if capture.invalidated {
-            return Err(Code::STREAM_CAPTURE_INVALIDATED);
-        }
-        let node = capture.nodes.len();
-        capture.nodes.push(std::mem::replace(&mut captured.last, vec![node]));
-        Ok(true)
+        let handle = self.engine.new_handle();
+        let Some(lane) = self.engine.lanes.get_mut(&stream) else { return Ok(Some(operation)) };
+        let context = lane.data.context;
+        let Some(captured) = lane.data.captured.as_mut() else { return Ok(Some(operation)) };
+        let capture = self.captures.get(&captured.capture).filter(|capture| !capture.invalidated);
+        let graph = self.graphs.get_mut(&capture.ok_or(Code::STREAM_CAPTURE_INVALIDATED)?.graph);
+        let nodes = &mut graph.ok_or(Code::ILLEGAL_STATE)?.nodes;
+        let after = std::mem::replace(&mut captured.last, vec![nodes.len()]);
+        nodes.push(Node { handle, after, work: operation.work, context, is_captured: true });
+        Ok(None)
     }
 
     pub(crate) fn begin_capture(&mut self, stream: Handle, mode: u32) -> Outcome {
-        let capture = self.engine.new_handle() as u64;
+        let (capture, graph) = (self.engine.new_handle() as u64, self.engine.new_handle());
         let state = self.state_of_mut(stream)?;
         if state.kind == Kind::Legacy {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
@@ -107,8 +132,8 @@ impl Driver {
         }
         state.captured = Some(Captured { capture, last: Vec::new() });
         let thread = thread::number();
-        let begun = Capture { origin: stream, thread, mode, invalidated: false, nodes: Vec::new() };
-        self.captures.insert(capture, begun);
+        self.captures.insert(capture, Capture { origin: stream, thread, mode, invalidated: false, graph });
+        self.graphs.insert(graph, Graph::default());
         Ok(())
     }
 
@@ -122,25 +147,33 @@ impl Driver {
         if capture.mode != thread::RELAXED && capture.thread != thread::number() {
             return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
         }
-        let invalidated = capture.invalidated;
-        let joined = capture.is_reached(&own.last);
-        self.forget_capture(own.capture);
-        if invalidated {
-            return Err(Code::STREAM_CAPTURE_INVALIDATED);
+        let (invalidated, graph) = (capture.invalidated, capture.graph);
+        let built = self.graphs.get(&graph).ok_or(Code::ILLEGAL_STATE)?;
+        let outcome = match built.is_joined(&own.last) {
+            _ if invalidated => Err(Code::STREAM_CAPTURE_INVALIDATED),
+            false => Err(Code::STREAM_CAPTURE_UNJOINED),
+            true => Ok(graph),
+        };
+        if outcome.is_ok() {
+            self.end(own.capture);
+        } else {
+            self.forget_capture(own.capture);
         }
-        if !joined {
-            return Err(Code::STREAM_CAPTURE_UNJOINED);
-        }
-        let graph = self.engine.new_handle();
-        self.graphs.push(graph);
-        Ok(graph)
+        outcome
     }
 
+    /// Drops a capture with its graph.
     fn forget_capture(&mut self, capture: u64) {
-        self.captures.remove(&capture);
+        if let Some(Capture { graph, .. }) = self.end(capture) {
+            self.graphs.remove(&graph);
+        }
+    }
+
+    fn end(&mut self, capture: u64) -> Option<Capture> {
         for lane in self.engine.lanes.values_mut() {
             lane.data.captured.take_if(|captured| captured.capture == capture);
         }
+        self.captures.remove(&capture)
     }
 
     /// Drops the captures whose origin stream is gone.
@@ -175,6 +208,27 @@ impl Driver {
         };
         let invalidated = self.captures.get(&capture).is_none_or(|capture| capture.invalidated);
         Ok((if invalidated { INVALIDATED } else { ACTIVE }, capture))
+    }
+
+    /// Writes down, for the program, the nodes that the stream's next one depends on. Returns the graph.
+    pub(crate) fn report(&mut self, stream: Handle) -> Outcome<(Handle, &Reported)> {
+        let captured = self.captured(stream).ok_or(Code::ILLEGAL_STATE)?.clone();
+        let graph = self.captures.get(&captured.capture).ok_or(Code::ILLEGAL_STATE)?.graph;
+        let built = self.graphs.get(&graph).ok_or(Code::ILLEGAL_STATE)?;
+        let nodes: Vec<Handle> = captured.last.iter().map(|place| built.nodes[*place].handle).collect();
+        let edges = vec![EdgeData::default(); nodes.len()];
+        let state = self.state_of_mut(stream)?;
+        state.reported = Reported { nodes, edges };
+        Ok((graph, &state.reported))
+    }
+
+    /// Whether a capture in progress builds this graph.
+    pub(crate) fn is_being_built(&self, graph: Handle) -> bool {
+        self.captures.values().any(|capture| capture.graph == graph)
+    }
+
+    pub(crate) fn is_captured(&self, stream: Handle) -> bool {
+        self.captured(stream).is_some()
     }
 
     /// Returns the position that an event marks when it is recorded in a captured stream.
@@ -215,19 +269,5 @@ impl Driver {
                 Ok(true)
             }
         }
-    }
-}
-
-impl Capture {
-    /// Whether every operation is among these or precedes one of them.
-    fn is_reached(&self, last: &[usize]) -> bool {
-        let mut reached = vec![false; self.nodes.len()];
-        let mut next: Vec<usize> = last.to_vec();
-        while let Some(node) = next.pop() {
-            if !std::mem::replace(&mut reached[node], true) {
-                next.extend(&self.nodes[node]);
-            }
-        }
-        reached.iter().all(|reached| *reached)
     }
 }

@@ -90,6 +90,7 @@ codes! {
     STREAM_CAPTURE_IMPLICIT = 906, "the legacy stream would depend on a capturing blocking stream";
     CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, "a thread-local capture was ended from another thread";
+    TIMEOUT = 909, "the wait took longer than it may";
     EXTERNAL_DEVICE = 911, "an operation failed on an external device";
     UNKNOWN = 999, "unknown error";
 }

@@ -42,6 +42,14 @@ sim_engine::controls! { [Driver]
     fn cuda_sim_live_physical() -> u64 => |driver| driver.engine.virtual_memory.live().1 as u64;
     /// Returns the number of mappings.
     fn cuda_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
+    /// Returns the number of graphs that were captured and not destroyed.
+    fn cuda_sim_live_graphs() -> u64 => |driver| {
+        driver.graphs.keys().filter(|graph| !driver.is_being_built(**graph)).count() as u64
+    };
+    /// Returns the number of executable graphs that were not destroyed.
+    fn cuda_sim_live_executables() -> u64 => |driver| driver.executables.len() as u64;
+    /// Returns the number of captures that have not ended.
+    fn cuda_sim_live_captures() -> u64 => |driver| driver.captures.len() as u64;
     /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work makes that work
     /// run, and nothing beyond it; the stream remains held. Returns a code of the driver API.
     fn cuda_sim_hold(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, true);

@@ -34,12 +34,17 @@ impl Driver {
         self.events.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// Returns the position that a program may query or wait for, or `None` if nothing was recorded.
+    /// Returns the position that a program may query or wait for, or `None` if nothing was recorded. An event of a
+    /// capture has none, and the attempt invalidates the capture.
     pub(crate) fn mark(&mut self, handle: Handle) -> Outcome<Option<Position>> {
         let event = self.event(handle)?;
-        if event.captured.is_some() {
-            return Err(Code::CAPTURED_EVENT);
+        let recorded = event.recorded;
+        match event.captured.as_ref().map(|captured| captured.capture) {
+            None => Ok(recorded),
+            Some(capture) => {
+                self.invalidate(capture);
+                Err(Code::CAPTURED_EVENT)
+            }
         }
-        Ok(event.recorded)
     }
 }

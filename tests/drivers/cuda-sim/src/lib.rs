@@ -9,6 +9,7 @@ mod control;
 mod device;
 mod event;
 mod gate;
+mod graph;
 mod memory;
 mod ptx;
 mod settings;

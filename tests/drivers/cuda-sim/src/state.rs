@@ -11,6 +11,7 @@ use crate::code::Code;
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
+use crate::graph::{Executable, Graph};
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::thread;
@@ -34,7 +35,9 @@ pub(crate) struct Driver {
     pub(crate) modules: BTreeMap<Handle, Vec<Kernel>>,
     /// The module and the kernel of each function.
     pub(crate) functions: BTreeMap<Handle, (Handle, Kernel)>,
-    pub(crate) graphs: Vec<Handle>,
+    /// Includes those that captures in progress build.
+    pub(crate) graphs: BTreeMap<Handle, Graph>,
+    pub(crate) executables: BTreeMap<Handle, Executable>,
 }
 
 impl Driver {
@@ -50,7 +53,8 @@ impl Driver {
             captures: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
-            graphs: Vec::new(),
+            graphs: BTreeMap::new(),
+            executables: BTreeMap::new(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use sim_engine::{Operation, Position, Work};
 
-use crate::capture::Captured;
+use crate::capture::{Captured, Reported};
 use crate::code::{Code, Outcome};
 use crate::state::{Driver, Handle};
 use crate::thread;
@@ -21,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) kind: Kind,
     pub(crate) priority: i32,
     pub(crate) captured: Option<Captured>,
+    /// What the program was told last about its capture. It reads this memory.
+    pub(crate) reported: Reported,
 }
 
 /// `CU_STREAM_LEGACY`; handle 0 means the same.
@@ -32,7 +34,11 @@ impl Driver {
     /// Creates a stream of an existing context.
     pub(crate) fn open_stream(&mut self, context: Handle, device: usize, kind: Kind, priority: i32) -> Handle {
         let handle = self.engine.new_handle();
-        self.engine.open_lane(handle, device, Stream { context, kind, priority, captured: None });
+        self.engine.open_lane(
+            handle,
+            device,
+            Stream { context, kind, priority, captured: None, reported: Reported::default() },
+        );
         handle
     }
 
@@ -83,9 +89,7 @@ impl Driver {
 
     /// Submits an operation to a stream. Returns `None` if a capture took it instead.
     pub(crate) fn submit_operation(&mut self, stream: Handle, operation: Operation<Self>) -> Outcome<Option<Position>> {
-        if self.capture_operation(stream)? {
-            return Ok(None);
-        }
+        let Some(operation) = self.capture_operation(stream, operation)? else { return Ok(None) };
         let implied = self.implied(stream);
         Ok(self.engine.submit(stream, operation.after(implied)))
     }

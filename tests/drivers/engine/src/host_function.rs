@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::thread;
 
 /// A function and its argument.
+#[derive(Clone, Copy)]
 pub struct HostFunction {
     /// The function.
     pub function: unsafe extern "C" fn(*mut c_void),

@@ -16,7 +16,7 @@ pub struct Lent(pub *mut u8);
 unsafe impl Send for Lent {}
 
 /// Where a copy reads its bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Source {
     /// Device memory, or host memory of the driver, read when the work runs.
     Memory(u64),
@@ -27,7 +27,7 @@ pub enum Source {
 }
 
 /// Where a copy writes its bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Target {
     /// Device memory, or host memory of the driver.
     Memory(u64),
@@ -36,6 +36,7 @@ pub enum Target {
 }
 
 /// What an operation does.
+#[derive(Clone)]
 pub enum Work {
     /// Nothing. It only waits for its conditions.
     Nothing,

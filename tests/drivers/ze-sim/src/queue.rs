@@ -31,12 +31,17 @@ impl Driver {
         };
         let own = self.list(list)?;
         let fits = own.context == context && own.device == device && own.ordinal == ordinal;
-        let Kind::Recorded { closed, .. } = own.kind else { return Err(Refusal::INVALID_COMMAND_LIST_TYPE) };
+        let Kind::Recorded { closed, commands, .. } = &own.kind else { return Err(Refusal::INVALID_COMMAND_LIST_TYPE) };
         if !fits {
             return Err(Refusal::INVALID_COMMAND_LIST_TYPE);
         }
-        if !closed {
+        if !*closed {
             self.violation(format!("command list {:#x} is run before it is closed", list.number));
+            return Err(Refusal::INVALID_ARGUMENT);
+        }
+        let launched = commands.iter().filter_map(|command| command.action.launches()).collect::<Vec<_>>();
+        if let Some(kernel) = launched.into_iter().find(|kernel| !self.kernels.contains_key(kernel)) {
+            self.violation(format!("command list {:#x} launches kernel {kernel:#x}, which is destroyed", list.number));
             return Err(Refusal::INVALID_ARGUMENT);
         }
         self.check_list_unused(list, "run again")

@@ -17,6 +17,16 @@ pub(crate) enum Action {
     Timestamp(u64),
 }
 
+impl Action {
+    /// Returns the kernel that it launches.
+    pub(crate) fn launches(&self) -> Option<Handle> {
+        match self {
+            Self::Kernel { handle, .. } => Some(*handle),
+            _ => None,
+        }
+    }
+}
+
 /// How a command is ordered relative to the others of an unordered list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {

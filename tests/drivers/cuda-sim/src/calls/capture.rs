@@ -2,33 +2,36 @@
 
 use sim_engine::out::{Out, put};
 
-use crate::capture::NOT_CAPTURING;
+use crate::capture::ACTIVE;
 use crate::code::{Code, Outcome};
 use crate::gate::{exports, required};
+use crate::graph::EdgeData;
 use crate::state::{Handle, Session};
 use crate::thread;
 
 exports! {
-    /// Starts capturing a stream: its work is recorded instead of executed.
-    fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) [Context] => safe begin;
-    /// Ends the capture. The graph that it returns cannot be launched.
-    fn cuStreamEndCapture(stream: Handle, graph: Out<'_, Handle>) [Context] => safe end;
     /// Whether a stream is being captured.
     fn cuStreamIsCapturing(stream: Handle, status: Out<'_, u32>) [Context] => safe status;
-    /// Returns the status and the capture's number. Graphs and dependencies are not reported.
-    fn cuStreamGetCaptureInfo_v2(
-        stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
-        dependencies: Out<'_, Handle>, count: Out<'_, usize>,
-    ) [Context] => safe info;
-    /// Like `cuStreamGetCaptureInfo_v2`.
-    fn cuStreamGetCaptureInfo_v3(
-        stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
-        dependencies: Out<'_, Handle>, edges: Out<'_, Handle>, count: Out<'_, usize>,
-    ) [Context] => safe info_with_edges;
+    /// Ends the capture, and returns its graph.
+    fn cuStreamEndCapture(stream: Handle, graph: Out<'_, Handle>) [Context] => safe end;
     /// Sets what the calling thread may do during captures, and returns the previous mode.
     fn cuThreadExchangeStreamCaptureMode(mode: Option<&mut u32>) [Init] => safe exchange_mode;
-    /// Destroys a graph.
-    fn cuGraphDestroy(graph: Handle) [Healthy] => safe destroy_graph;
+}
+
+exports! { newer:
+    /// Starts capturing a stream: its work becomes part of a graph instead of happening.
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) [Context] => safe begin;
+    /// Returns the status, and for an intact capture its number, its graph, and the nodes that the stream's next one
+    /// depends on. These stay readable until the next call about the stream.
+    fn cuStreamGetCaptureInfo_v2(
+        stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
+        dependencies: Out<'_, *const Handle>, count: Out<'_, usize>,
+    ) [Context] => safe info;
+    /// Like `cuStreamGetCaptureInfo_v2`, with the data of the edges from these nodes.
+    fn cuStreamGetCaptureInfo_v3(
+        stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
+        dependencies: Out<'_, *const Handle>, edges: Out<'_, *const EdgeData>, count: Out<'_, usize>,
+    ) [Context] => safe info_with_edges;
 }
 
 fn begin(driver: &mut Session, stream: Handle, mode: u32) -> Outcome {
@@ -57,7 +60,7 @@ fn info(
     status: Out<'_, u32>,
     id: Out<'_, u64>,
     graph: Out<'_, Handle>,
-    dependencies: Out<'_, Handle>,
+    dependencies: Out<'_, *const Handle>,
     count: Out<'_, usize>,
 ) -> Outcome {
     info_with_edges(driver, stream, status, id, graph, dependencies, None, count)
@@ -70,20 +73,21 @@ fn info_with_edges(
     status: Out<'_, u32>,
     id: Out<'_, u64>,
     graph: Out<'_, Handle>,
-    dependencies: Out<'_, Handle>,
-    edges: Out<'_, Handle>,
+    dependencies: Out<'_, *const Handle>,
+    edges: Out<'_, *const EdgeData>,
     count: Out<'_, usize>,
 ) -> Outcome {
     let status = required(status)?;
     let stream = driver.stream(stream)?;
     let (now, capture) = driver.capture_status(stream)?;
     status.write(now);
-    if now != NOT_CAPTURING {
+    if now == ACTIVE {
+        let (built, reported) = driver.report(stream)?;
         put(id, capture);
-        put(graph, 0);
-        put(dependencies, 0);
-        put(edges, 0);
-        put(count, 0);
+        put(graph, built);
+        put(dependencies, reported.nodes.as_ptr());
+        put(edges, reported.edges.as_ptr());
+        put(count, reported.nodes.len());
     }
     Ok(())
 }
@@ -96,11 +100,5 @@ fn exchange_mode(_: &mut Session, mode: Option<&mut u32>) -> Outcome {
     let before = thread::capture_mode();
     thread::set_capture_mode(*mode);
     *mode = before;
-    Ok(())
-}
-
-fn destroy_graph(driver: &mut Session, graph: Handle) -> Outcome {
-    let place = driver.graphs.iter().position(|known| *known == graph).ok_or(Code::INVALID_VALUE)?;
-    driver.graphs.swap_remove(place);
     Ok(())
 }

@@ -114,6 +114,7 @@ fn priority_range(_: &mut Session, least: Out<'_, i32>, greatest: Out<'_, i32>) 
 
 fn synchronize(driver: &mut Session) -> Outcome {
     let current = driver.current()?;
+    driver.check_uncaptured_context(current)?;
     let ends = driver.ends_of(current);
     driver.wait(&ends);
     driver.context(current).map(drop)

@@ -59,6 +59,8 @@ unsafe fn copy_async(driver: &mut Session, target: u64, source: u64, bytes: usiz
     }
     let lends = is_pageable(driver, target);
     let from = match is_pageable(driver, source) {
+        // The graph reads it at each launch.
+        true if driver.is_captured(stream) => Source::Pageable(Lent(source as *mut u8)),
         true => {
             // SAFETY: the caller promises that many bytes there.
             let taken = unsafe { std::slice::from_raw_parts(source as *const u8, bytes) };

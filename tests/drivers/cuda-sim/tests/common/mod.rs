@@ -114,6 +114,9 @@ calls! {
     fn wait_event(stream: Handle, event: Handle, flags: u32) = cuStreamWaitEvent;
     fn begin_capture(stream: Handle, mode: u32) = cuStreamBeginCapture_v2;
     fn destroy_graph(graph: Handle) = cuGraphDestroy;
+    fn destroy_executable(executable: Handle) = cuGraphExecDestroy;
+    fn launch_graph(executable: Handle, stream: Handle) = cuGraphLaunch;
+    fn upload_graph(executable: Handle, stream: Handle) = cuGraphUpload;
     fn destroy_event(event: Handle) = cuEventDestroy_v2;
     fn record(event: Handle, stream: Handle) = cuEventRecord;
     fn query_event(event: Handle) = cuEventQuery;
@@ -136,6 +139,7 @@ makers! {
     fn stream(flags: u32) -> Handle = cuStreamCreate;
     fn event(flags: u32) -> Handle = cuEventCreate;
     fn elapsed(start: Handle, end: Handle) -> f32 = cuEventElapsedTime;
+    fn instantiate(graph: Handle, flags: u64) -> Handle = cuGraphInstantiateWithFlags;
     fn reserve(bytes: usize, alignment: usize, wish: u64, flags: u64) -> u64 = cuMemAddressReserve;
     fn attribute(number: i32, device: i32) -> i32 = cuDeviceGetAttribute;
 }
@@ -187,6 +191,48 @@ pub(crate) fn launch_host_function(stream: Handle, function: unsafe extern "C" f
 pub(crate) fn end_capture(stream: Handle) -> Outcome<Handle> {
     // SAFETY: the place is valid.
     result(|graph| unsafe { cuda_sim::cuStreamEndCapture(stream, graph) })
+}
+
+/// What a capture has so far: its number, its graph, and the nodes that the stream's next one depends on.
+pub(crate) fn capture_info(stream: Handle) -> Outcome<Option<(u64, Handle, Vec<Handle>)>> {
+    let (mut id, mut graph, mut nodes) = (MaybeUninit::zeroed(), MaybeUninit::zeroed(), MaybeUninit::zeroed());
+    let (mut edges, mut count) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
+    let places = (Some(&mut id), Some(&mut graph), Some(&mut nodes), Some(&mut edges), Some(&mut count));
+    // SAFETY: the places are valid.
+    let status = result(|status| unsafe {
+        cuda_sim::cuStreamGetCaptureInfo_v3(stream, status, places.0, places.1, places.2, places.3, places.4)
+    })?;
+    macro_rules! written {
+        ($place:ident) => {
+            // SAFETY: the call has written it, or it is zero.
+            unsafe { $place.assume_init() }
+        };
+    }
+    if status != 1 {
+        assert_eq!((written!(id), written!(graph), written!(count)), (0, 0, 0), "only the status is written");
+        return Ok(None);
+    }
+    let (id, graph, nodes, edges, count) =
+        (written!(id), written!(graph), written!(nodes), written!(edges), written!(count));
+    // SAFETY: the driver keeps that many elements there until the next call.
+    let nodes: &[Handle] = unsafe { std::slice::from_raw_parts(nodes, count) };
+    // SAFETY: as above.
+    let edges: &[[u8; 8]] = unsafe { std::slice::from_raw_parts(edges, count) };
+    assert!(edges.iter().all(|edge| *edge == [0; 8]));
+    Ok(Some((id, graph, nodes.to_vec())))
+}
+
+pub(crate) fn add_empty_node(graph: Handle, dependencies: &[Handle]) -> Outcome<Handle> {
+    // SAFETY: the slice has that many elements.
+    result(|node| unsafe { cuda_sim::cuGraphAddEmptyNode(node, graph, dependencies.as_ptr(), dependencies.len()) })
+}
+
+/// Returns the edges of a graph in arrays that have room for this many, and how many there are.
+pub(crate) fn edges(graph: Handle, room: usize) -> Outcome<(usize, Vec<(Handle, Handle)>)> {
+    let (mut from, mut to, mut count) = (vec![1; room], vec![1; room], room);
+    // SAFETY: the arrays have room for that many.
+    done(unsafe { cuda_sim::cuGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), Some(&mut count)) })?;
+    Ok((count, from.into_iter().zip(to).collect()))
 }
 
 /// `CUstreamCaptureStatus`

@@ -277,7 +277,7 @@ fn visibility() {
 }
 
 /// Creates a queue and a list for it.
-fn queue_and_list(program: &Program) -> (ze_command_queue_handle_t, List) {
+pub(crate) fn queue_and_list(program: &Program) -> (ze_command_queue_handle_t, List) {
     let (context, device) = (program.context, program.devices[0]);
     let desc = ze_command_queue_desc_t::default();
     let queue = made(|queue| ze!(program, zeCommandQueueCreate(context, device, &raw const desc, queue)));

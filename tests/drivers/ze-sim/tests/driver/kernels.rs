@@ -7,6 +7,7 @@ use level_zero_sys::*;
 
 use crate::alone::{Alone, bare, valid};
 use crate::control;
+use crate::events::queue_and_list;
 use crate::program::*;
 
 pub(crate) fn trials() -> Vec<Alone> {
@@ -16,6 +17,7 @@ pub(crate) fn trials() -> Vec<Alone> {
         valid("kernels::are_found_by_name", &[], names),
         valid("kernels::what_is_no_module_is_told", &[], wrong_modules),
         valid("kernels::destroyed_too_early_are_told", &[], too_early),
+        valid("kernels::destroyed_before_their_list_runs_are_told", &[], gone),
         bare("kernels::refuse_what_the_specification_does", &[], refusals),
     ]
 }
@@ -193,6 +195,24 @@ fn too_early() {
     done(ze!(program, zeKernelDestroy(spin))).unwrap();
     control::expect_violations(0, &["destroyed before its kernels", "destroyed while it has yet to run"]);
     program.finish(list).unwrap();
+}
+
+/// A closed list runs its kernel again only as long as the kernel exists.
+fn gone() {
+    let program = Program::start();
+    let (queue, mut list) = queue_and_list(&program);
+    let module = program.module(&spirv(&["spin"]), ptr::null_mut()).unwrap();
+    let spin = program.kernel(module, "spin").unwrap();
+    program.launch(list, spin, 1).unwrap();
+    done(ze!(program, zeCommandListClose(list))).unwrap();
+    let mut run = || done(ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, &raw mut list, ptr::null_mut())));
+    for _ in 0..2 {
+        run().unwrap();
+        done(ze!(program, zeCommandQueueSynchronize(queue, u64::MAX))).unwrap();
+    }
+    done(ze!(program, zeKernelDestroy(spin))).unwrap();
+    assert_eq!(run(), Err(ze_result_t::ZE_RESULT_ERROR_INVALID_ARGUMENT));
+    control::expect_violations(0, &["which is destroyed"]);
 }
 
 fn refusals() {
