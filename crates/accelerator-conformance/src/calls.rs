@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelerator_core::DriverError;
 
-/// A call of the backend trait or of its virtual memory.
+/// A call of the backend trait, of its virtual memory or of its graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum Call {
@@ -31,11 +31,18 @@ pub enum Call {
     Destroy,
     Map,
     Unmap,
+    Begin,
+    End,
+    CaptureOf,
+    Mark,
+    Precede,
+    Launch,
+    Upload,
 }
 
 impl Call {
     /// All calls, in order.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 30] = [
         Self::MemoryInfo,
         Self::Stream,
         Self::Synchronize,
@@ -59,6 +66,13 @@ impl Call {
         Self::Destroy,
         Self::Map,
         Self::Unmap,
+        Self::Begin,
+        Self::End,
+        Self::CaptureOf,
+        Self::Mark,
+        Self::Precede,
+        Self::Launch,
+        Self::Upload,
     ];
 
     /// The method's name.
@@ -87,6 +101,13 @@ impl Call {
             Self::Destroy => "destroy",
             Self::Map => "map",
             Self::Unmap => "unmap",
+            Self::Begin => "begin",
+            Self::End => "end",
+            Self::CaptureOf => "capture_of",
+            Self::Mark => "mark",
+            Self::Precede => "precede",
+            Self::Launch => "launch",
+            Self::Upload => "upload",
         }
     }
 }

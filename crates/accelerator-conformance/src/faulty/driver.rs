@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
-    Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo, Place,
+    StreamKind, Unavailable, VirtualMemory,
 };
 
 use super::Faulty;
@@ -42,23 +42,6 @@ impl<B: Backend> fmt::Debug for FaultyEvent<B> {
     }
 }
 
-impl<B: Backend> Faulty<B> {
-    /// Counts and logs a call, and waits at its gate.
-    pub(super) fn enter(&self, call: Call) {
-        self.calls.count(call);
-        if let Some(log) = self.log().as_mut() {
-            log.push(call);
-        }
-        self.gates.pass(call);
-    }
-
-    /// Like `enter`, for a call that can fail: returns an injected failure.
-    pub(super) fn begin(&self, call: Call) -> DriverResult<()> {
-        self.enter(call);
-        self.failures.check(call)
-    }
-}
-
 // SAFETY: Memory, order and completion are those of the inner backend, whose contract is the same. Each stream's work
 // goes to it in the order of submission, after everything that it waits for. An event is complete only once the inner
 // backend has received it and reports so. A `dealloc` is passed on after all work that may use the memory. Nothing
@@ -86,29 +69,29 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        self.begin(Call::MemoryInfo)?;
+        self.entrance.admit(Call::MemoryInfo)?;
         Ok(self.budget.limited(self.inner.memory_info()?))
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<FaultyStream<B>> {
-        self.begin(Call::Stream)?;
+        self.entrance.admit(Call::Stream)?;
         Ok(self.lanes.add(self.inner.stream(kind)?))
     }
 
     fn synchronize(&self, stream: &FaultyStream<B>) -> DriverResult<()> {
-        let injected = self.begin(Call::Synchronize);
+        let injected = self.entrance.admit(Call::Synchronize);
         let late = self.lanes.force(&self.inner, stream);
         let waited = self.inner.synchronize(stream.inner());
         injected.and(late).and(waited)
     }
 
     fn is_idle(&self, stream: &FaultyStream<B>) -> DriverResult<bool> {
-        self.begin(Call::IsIdle)?;
+        self.entrance.admit(Call::IsIdle)?;
         Ok(!self.lanes.is_waiting(stream) && self.inner.is_idle(stream.inner())?)
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<FaultyEvent<B>> {
-        self.begin(Call::Event)?;
+        self.entrance.admit(Call::Event)?;
         let unrecorded = Mark::unrecorded(self.inner.event(flags)?);
         Ok(FaultyEvent { flags, last: Mutex::new(Arc::new(unrecorded)) })
     }
@@ -118,46 +101,49 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     }
 
     fn record(&self, event: &FaultyEvent<B>, stream: &FaultyStream<B>) -> DriverResult<()> {
-        self.begin(Call::Record)?;
+        self.entrance.admit(Call::Record)?;
         let mut last = event.last();
         if let Some(mark) = Arc::get_mut(&mut last)
-            && !self.lanes.defers(stream)
+            && !self.lanes.defers(&self.inner, stream)
         {
             // The common case uses the backend's own event: the same event is recorded again.
-            return self.inner.record(&mark.native, stream.inner());
+            self.inner.record(&mark.native, stream.inner())?;
+            mark.set_captured(self.lanes.captures(&self.inner, stream));
+            return Ok(());
         }
         let mark = Arc::new(Mark::on(stream, self.inner.event(event.flags)?));
         self.lanes.submit(&self.inner, stream, Work::Record(Arc::clone(&mark)))?;
+        mark.set_captured(self.lanes.captures(&self.inner, stream));
         *last = mark;
         Ok(())
     }
 
     fn wait(&self, stream: &FaultyStream<B>, event: &FaultyEvent<B>) -> DriverResult<()> {
-        self.begin(Call::Wait)?;
+        self.entrance.admit(Call::Wait)?;
         self.lanes.submit(&self.inner, stream, Work::Wait(event.mark()))
     }
 
     fn is_complete(&self, event: &FaultyEvent<B>) -> DriverResult<bool> {
-        self.begin(Call::IsComplete)?;
+        self.entrance.admit(Call::IsComplete)?;
         let mark = event.mark();
         Ok(mark.is_submitted() && self.inner.is_complete(&mark.native)?)
     }
 
     fn wait_host(&self, event: &FaultyEvent<B>) -> DriverResult<()> {
-        self.begin(Call::WaitHost)?;
+        self.entrance.admit(Call::WaitHost)?;
         let mark = event.mark();
         self.lanes.force_mark(&self.inner, &mark);
         self.inner.wait_host(&mark.native)
     }
 
     fn elapsed_ns(&self, start: &FaultyEvent<B>, end: &FaultyEvent<B>) -> DriverResult<i64> {
-        self.begin(Call::ElapsedNs)?;
+        self.entrance.admit(Call::ElapsedNs)?;
         let (start, end) = (start.mark(), end.mark());
         self.inner.elapsed_ns(&start.native, &end.native)
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
-        self.begin(Call::Alloc)?;
+        self.entrance.admit(Call::Alloc)?;
         if !self.budget.reserve(len) {
             return Err(failure(Call::Alloc, DriverErrorKind::OutOfMemory, "the device's limit is reached"));
         }
@@ -174,7 +160,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     }
 
     unsafe fn dealloc(&self, ptr: B::Ptr, len: NonZeroU64) {
-        self.enter(Call::Dealloc);
+        self.entrance.enter(Call::Dealloc);
         if !self.budget.remove(ptr, len) {
             return;
         }
@@ -194,22 +180,22 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         len: NonZeroU64,
         stream: &FaultyStream<B>,
     ) -> DriverResult<()> {
-        self.begin(Call::Copy)?;
+        self.entrance.admit(Call::Copy)?;
         self.lanes.submit(&self.inner, stream, Work::Copy { to: dst, from: src, len })
     }
 
     unsafe fn fill(&self, dst: B::Ptr, value: u8, len: NonZeroU64, stream: &FaultyStream<B>) -> DriverResult<()> {
-        self.begin(Call::Fill)?;
+        self.entrance.admit(Call::Fill)?;
         self.lanes.submit(&self.inner, stream, Work::Fill { at: dst, value, len })
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
-        self.begin(Call::AllocHost)?;
+        self.entrance.admit(Call::AllocHost)?;
         self.host.alloc(&*self.inner, len)
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
-        self.enter(Call::DeallocHost);
+        self.entrance.enter(Call::DeallocHost);
         if !self.host.remove(ptr, len) {
             return;
         }
@@ -223,7 +209,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     }
 
     fn is_capturing(&self, stream: &FaultyStream<B>) -> DriverResult<bool> {
-        self.begin(Call::IsCapturing)?;
+        self.entrance.admit(Call::IsCapturing)?;
         Ok(stream.capturing.load(Ordering::SeqCst) || self.inner.is_capturing(stream.inner())?)
     }
 
@@ -234,6 +220,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {
         self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<B::Ptr>)
     }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        self.inner.graphs().map(|_| self as &dyn Graphs<Self>)
+    }
 }
 
 impl<B: Backend> Faulty<B> {
@@ -243,8 +233,7 @@ impl<B: Backend> Faulty<B> {
             return false;
         }
         let streams = self.lanes.natives();
-        let idle = streams.iter().all(|stream| self.inner.synchronize(stream).is_ok());
-        let first = streams.first().filter(|_| idle);
+        let first = streams.first().filter(|_| self.lanes.settle(&self.inner));
         first.is_some_and(|stream| self.quarantine.take(&self.inner, ptr, len, stream))
     }
 }

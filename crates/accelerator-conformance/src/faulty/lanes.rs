@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{Backend, DevicePtr, DriverError, DriverResult, Place};
+use accelerator_core::{Backend, DevicePtr, DriverError, DriverResult, ExecutableGraph, Place};
 
 use super::host::addresses;
 
@@ -27,6 +27,7 @@ pub(super) enum Work<B: Backend> {
     Fill { at: B::Ptr, value: u8, len: NonZeroU64 },
     Record(Arc<Mark<B>>),
     Wait(Arc<Mark<B>>),
+    Launch(Arc<dyn ExecutableGraph<B>>),
 }
 
 // SAFETY: Only the host pointers keep it from being `Send` automatically. `Backend::copy` requires host memory that
@@ -40,6 +41,8 @@ pub(super) struct Mark<B: Backend> {
     lane: usize,
     /// Whether it was submitted to the driver.
     submitted: AtomicBool,
+    /// Whether the record is part of a capture.
+    captured: AtomicBool,
 }
 
 /// All streams, with the work that they were given and that was not yet submitted to the driver.
@@ -47,6 +50,8 @@ pub(super) struct Lanes<B: Backend> {
     /// Whether any lane is held or has work waiting. If not, work goes directly to the driver without taking the lock.
     deferring: AtomicBool,
     lanes: Mutex<Vec<Lane<B>>>,
+    /// The number of captures in progress.
+    captures: AtomicUsize,
 }
 
 struct Lane<B: Backend> {
@@ -73,16 +78,20 @@ impl<B: Backend> fmt::Debug for FaultyStream<B> {
 impl<B: Backend> Mark<B> {
     /// Makes a mark for an event that has not been recorded yet, which counts as complete.
     pub(super) fn unrecorded(native: B::Event) -> Self {
-        Self { native, lane: 0, submitted: AtomicBool::new(true) }
+        Self { native, lane: 0, submitted: AtomicBool::new(true), captured: AtomicBool::new(false) }
     }
 
     /// Makes a mark for a record on this stream that is yet to be submitted to the driver.
     pub(super) fn on(stream: &FaultyStream<B>, native: B::Event) -> Self {
-        Self { native, lane: stream.number, submitted: AtomicBool::new(false) }
+        Self { native, lane: stream.number, submitted: AtomicBool::new(false), captured: AtomicBool::new(false) }
     }
 
     pub(super) fn is_submitted(&self) -> bool {
         self.submitted.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_captured(&self, captured: bool) {
+        self.captured.store(captured, Ordering::SeqCst);
     }
 }
 
@@ -92,10 +101,10 @@ impl<B: Backend> Work<B> {
     }
 
     fn has_bytes(&self) -> bool {
-        matches!(self, Self::Copy { .. } | Self::Fill { .. })
+        matches!(self, Self::Copy { .. } | Self::Fill { .. } | Self::Launch(_))
     }
 
-    /// Whether it copies from or to these host addresses.
+    /// Whether it is known to copy from or to these host addresses.
     fn touches(&self, host: &Range<usize>) -> bool {
         let Self::Copy { to, from, len } = self else { return false };
         [to, from].into_iter().any(|place| match place {
@@ -107,7 +116,12 @@ impl<B: Backend> Work<B> {
         })
     }
 
-    /// Whether it uses these device addresses.
+    /// Whether it makes a stream take part in a capture.
+    fn joins_a_capture(&self) -> bool {
+        matches!(self, Self::Wait(mark) if mark.captured.load(Ordering::SeqCst))
+    }
+
+    /// Whether it is known to use these device addresses.
     fn touches_device(&self, device: &Range<u64>) -> bool {
         let overlaps = |at: &B::Ptr, len: &NonZeroU64| {
             let start = at.trace_address();
@@ -118,7 +132,7 @@ impl<B: Backend> Work<B> {
                 [to, from].into_iter().any(|place| matches!(place, Place::Device(at) if overlaps(at, len)))
             }
             Self::Fill { at, len, .. } => overlaps(at, len),
-            Self::Record(_) | Self::Wait(_) => false,
+            Self::Record(_) | Self::Wait(_) | Self::Launch(_) => false,
         }
     }
 
@@ -129,6 +143,9 @@ impl<B: Backend> Work<B> {
             // SAFETY: The creator of this work promised what `Backend::fill` requires until the stream has done it.
             Self::Fill { at, value, len } => unsafe { inner.fill(*at, *value, *len, native) },
             Self::Wait(mark) => inner.wait(native, &mark.native),
+            // SAFETY: The creator of this work promised what `ExecutableGraph::launch` requires until the stream has
+            // done it.
+            Self::Launch(graph) => unsafe { graph.launch(native) },
             Self::Record(mark) => {
                 let recorded = inner.record(&mark.native, native);
                 mark.submitted.store(true, Ordering::SeqCst);
@@ -149,7 +166,7 @@ impl<B: Backend> Lane<B> {
 
 impl<B: Backend> Lanes<B> {
     pub(super) fn new() -> Self {
-        Self { deferring: AtomicBool::new(false), lanes: Mutex::new(Vec::new()) }
+        Self { deferring: AtomicBool::new(false), lanes: Mutex::new(Vec::new()), captures: AtomicUsize::new(0) }
     }
 
     pub(super) fn add(&self, native: B::Stream) -> FaultyStream<B> {
@@ -183,9 +200,33 @@ impl<B: Backend> Lanes<B> {
         self.advance(inner, &mut lanes);
     }
 
+    /// Notes that a stream has begun to capture.
+    pub(super) fn capture_begun(&self) {
+        self.captures.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that a capture is over.
+    pub(super) fn capture_ended(&self) {
+        self.captures.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether the stream takes part in a capture. Then its work goes to the driver at once.
+    pub(super) fn captures(&self, inner: &B, stream: &FaultyStream<B>) -> bool {
+        self.captures.load(Ordering::SeqCst) > 0 && inner.is_capturing(&stream.native).unwrap_or(false)
+    }
+
+    /// Waits for all streams that take part in no capture. Returns whether all work is done.
+    pub(super) fn settle(&self, inner: &B) -> bool {
+        let any_captures = self.captures.load(Ordering::SeqCst) > 0;
+        let is_done = |stream: &Arc<B::Stream>| {
+            !(any_captures && inner.is_capturing(stream).unwrap_or(false)) && inner.synchronize(stream).is_ok()
+        };
+        self.natives().iter().filter(|stream| !is_done(stream)).count() == 0
+    }
+
     /// Whether new work for the stream has to wait.
-    pub(super) fn defers(&self, stream: &FaultyStream<B>) -> bool {
-        self.deferring.load(Ordering::SeqCst) && {
+    pub(super) fn defers(&self, inner: &B, stream: &FaultyStream<B>) -> bool {
+        self.deferring.load(Ordering::SeqCst) && !self.captures(inner, stream) && {
             let lane = &self.lanes()[stream.number];
             lane.held || !lane.waiting.is_empty()
         }
@@ -199,6 +240,10 @@ impl<B: Backend> Lanes<B> {
     /// Submits the work to the driver, or keeps it if the stream is held or waits for one that is.
     pub(super) fn submit(&self, inner: &B, stream: &FaultyStream<B>, work: Work<B>) -> DriverResult<()> {
         if !self.deferring.load(Ordering::SeqCst) {
+            return work.submit(inner, &stream.native);
+        }
+        if work.joins_a_capture() || self.captures(inner, stream) {
+            self.submit_waiting(inner, stream);
             return work.submit(inner, &stream.native);
         }
         let mut lanes = self.lanes();
@@ -216,10 +261,17 @@ impl<B: Backend> Lanes<B> {
         if !self.deferring.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let mut lanes = self.lanes();
-        force(&mut lanes, inner, stream.number, None);
-        self.advance(inner, &mut lanes);
-        lanes[stream.number].error.take().map_or(Ok(()), Err)
+        self.submit_waiting(inner, stream);
+        self.lanes()[stream.number].error.take().map_or(Ok(()), Err)
+    }
+
+    /// Like `force`, but leaves the error for the next synchronize.
+    pub(super) fn submit_waiting(&self, inner: &B, stream: &FaultyStream<B>) {
+        if self.is_waiting(stream) {
+            let mut lanes = self.lanes();
+            force(&mut lanes, inner, stream.number, None);
+            self.advance(inner, &mut lanes);
+        }
     }
 
     /// Submits everything up to this record of an event.

@@ -2,8 +2,10 @@
 
 mod budget;
 mod driver;
+mod entrance;
 mod failures;
 mod gate;
+mod graphs;
 mod host;
 mod lanes;
 mod quarantine;
@@ -11,16 +13,14 @@ mod virtual_memory;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DeviceProperties, DriverErrorKind, DriverResult};
 
 use self::budget::Budget;
 pub use self::driver::FaultyEvent;
-use self::failures::Failures;
+use self::entrance::Entrance;
 pub use self::gate::Gate;
-use self::gate::Gates;
 use self::host::HostMemory;
 pub use self::lanes::FaultyStream;
 use self::lanes::Lanes;
@@ -37,7 +37,8 @@ use crate::mappings::Mappings;
 ///   fail.
 /// * [Held](Controls::hold) streams submit their work to the driver at the release. So it really is late, including its
 ///   effect on memory; work of other streams that waits for it is late too. When the host waits for an event or a
-///   stream, everything up to that point is done.
+///   stream, everything up to that point is done. Work that is captured goes to the driver at once, since it runs with
+///   the launch of its graph.
 /// * A call can be blocked inside the driver, at a [`Gate`].
 /// * The device can be made [smaller](Controls::set_capacity).
 /// * Freed memory can be [poisoned and kept](Self::start_quarantine), to detect later writes to it.
@@ -46,14 +47,11 @@ use crate::mappings::Mappings;
 pub struct Faulty<B: Backend> {
     inner: Arc<B>,
     properties: DeviceProperties,
-    calls: Calls,
-    log: Mutex<Option<Vec<Call>>>,
-    failures: Failures,
-    gates: Gates,
+    entrance: Arc<Entrance>,
     budget: Budget<B::Ptr>,
     mappings: Mutex<Mappings<B::Ptr>>,
     host: HostMemory,
-    lanes: Lanes<B>,
+    lanes: Arc<Lanes<B>>,
     quarantine: Quarantine<B>,
 }
 
@@ -64,14 +62,11 @@ impl<B: Backend> Faulty<B> {
         Self {
             properties: inner.properties().clone(),
             inner,
-            calls: Calls::default(),
-            log: Mutex::new(None),
-            failures: Failures::default(),
-            gates: Gates::default(),
+            entrance: Arc::default(),
             budget: Budget::new(None),
             mappings: Mutex::new(Mappings::new()),
             host: HostMemory::new(),
-            lanes: Lanes::new(),
+            lanes: Arc::new(Lanes::new()),
             quarantine: Quarantine::new(),
         }
     }
@@ -93,32 +88,32 @@ impl<B: Backend> Faulty<B> {
     ///
     /// A failing `synchronize` still waits, as the trait requires.
     pub fn fail_call(&self, n: u64, kind: DriverErrorKind) {
-        self.failures.fail_call(n, kind);
+        self.entrance.failures.fail_call(n, kind);
     }
 
     /// Makes the next call of this kind fail, once. Each further request makes one more call fail.
     pub fn fail_next(&self, call: Call, kind: DriverErrorKind) {
-        self.failures.fail_next(call, kind);
+        self.entrance.failures.fail_next(call, kind);
     }
 
     /// Makes every call fail as calls to a lost device do, until this is switched off.
     pub fn set_lost(&self, lost: bool) {
-        self.failures.set_lost(lost);
+        self.entrance.failures.set_lost(lost);
     }
 
     /// Cancels all failures that have not happened yet.
     pub fn clear_failures(&self) {
-        self.failures.clear();
+        self.entrance.failures.clear();
     }
 
     /// Returns the number of calls that were made to fail so far.
     pub fn injected(&self) -> u64 {
-        self.failures.injected()
+        self.entrance.failures.injected()
     }
 
     /// Blocks the next call of this kind inside the driver until the gate is opened.
     pub fn gate(&self, call: Call) -> Gate {
-        self.gates.close(call)
+        self.entrance.gates.close(call)
     }
 
     /// Releases every stream.
@@ -128,12 +123,12 @@ impl<B: Backend> Faulty<B> {
 
     /// Starts a new log of calls.
     pub fn start_log(&self) {
-        *self.log() = Some(Vec::new());
+        *self.entrance.log() = Some(Vec::new());
     }
 
     /// Returns the calls since the log was started, in order, and ends the log.
     pub fn take_log(&self) -> Vec<Call> {
-        self.log().take().unwrap_or_default()
+        self.entrance.log().take().unwrap_or_default()
     }
 
     /// Returns the number of live driver allocations, including memory without its own address.
@@ -225,10 +220,6 @@ impl<B: Backend> Faulty<B> {
         // SAFETY: As above.
         unsafe { self.host.reclaim(&*self.inner) };
     }
-
-    fn log(&self) -> MutexGuard<'_, Option<Vec<Call>>> {
-        lock(&self.log)
-    }
 }
 
 impl<B: Backend> Controls for Faulty<B> {
@@ -243,10 +234,13 @@ impl<B: Backend> Controls for Faulty<B> {
     }
 
     fn settle(&self) {
-        for stream in self.lanes.natives() {
-            // A failure is reported by the user's own call on the stream.
-            let _ = self.inner.synchronize(&stream);
-        }
+        // A failure is reported by the user's own call on the stream.
+        let _ = self.lanes.settle(&self.inner);
+    }
+
+    /// An empty node of the graph, which a graph has only after other work.
+    fn launch(&self, stream: &FaultyStream<B>) -> DriverResult<()> {
+        self.inner.graphs().map_or(Ok(()), |graphs| graphs.mark(stream.inner()).map(drop))
     }
 
     fn set_capacity(&self, capacity: u64) {
@@ -254,11 +248,11 @@ impl<B: Backend> Controls for Faulty<B> {
     }
 
     fn fail_allocs(&self, count: u64) {
-        self.failures.fail_allocs(count);
+        self.entrance.failures.fail_allocs(count);
     }
 
     fn calls(&self) -> &Calls {
-        &self.calls
+        &self.entrance.calls
     }
 }
 

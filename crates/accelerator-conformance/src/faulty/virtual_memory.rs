@@ -74,14 +74,14 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
-        self.begin(Call::Reserve)?;
+        self.entrance.admit(Call::Reserve)?;
         let at = self.pager(Call::Reserve)?.reserve(len)?;
         self.mappings().reserve(at, len);
         Ok(at)
     }
 
     unsafe fn release(&self, at: B::Ptr, len: NonZeroU64) {
-        self.enter(Call::Release);
+        self.entrance.enter(Call::Release);
         let released = self.mappings().release(at, len);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Release, released), self.pager(Call::Release)) {
             // SAFETY: Until now, `mappings` listed it as a reservation with nothing mapped.
@@ -90,7 +90,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        self.begin(Call::Create)?;
+        self.entrance.admit(Call::Create)?;
         let inner = self.pager(Call::Create)?;
         if !self.budget.reserve(len) {
             return Err(failure(Call::Create, DriverErrorKind::OutOfMemory, "the device's limit is reached"));
@@ -104,7 +104,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     }
 
     unsafe fn destroy(&self, pages: Pages) {
-        self.enter(Call::Destroy);
+        self.entrance.enter(Call::Destroy);
         let destroyed = self.mappings().destroy(&pages);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
             let len = pages.len;
@@ -115,7 +115,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     }
 
     unsafe fn map(&self, at: B::Ptr, pages: &Pages) -> DriverResult<()> {
-        self.begin(Call::Map)?;
+        self.entrance.admit(Call::Map)?;
         let inner = self.pager(Call::Map)?;
         let entered = self.mappings().map(at, pages, inner.granularity());
         self.allowed(Call::Map, entered)?;
@@ -129,7 +129,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     }
 
     unsafe fn unmap(&self, at: B::Ptr, len: NonZeroU64) -> DriverResult<()> {
-        self.begin(Call::Unmap)?;
+        self.entrance.admit(Call::Unmap)?;
         let inner = self.pager(Call::Unmap)?;
         let whole = self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not exactly one mapping");
         self.allowed(Call::Unmap, whole)?;

@@ -11,6 +11,7 @@ pub(crate) mod bytes;
 mod completion;
 mod conflicts;
 mod device;
+mod graphs;
 mod live;
 mod memory;
 mod peers;
@@ -42,7 +43,7 @@ struct RawCase<B: Backend> {
 }
 
 /// The cases, by number.
-fn table<B: Backend>() -> [RawCase<B>; 35] {
+fn table<B: Backend>() -> [RawCase<B>; 41] {
     let case = |number, name, run| RawCase { number, name, run };
     [
         case(115, "is_complete_means_done", completion::is_complete_means_done),
@@ -80,6 +81,12 @@ fn table<B: Backend>() -> [RawCase<B>; 35] {
         case(147, "event_ids_differ", device::event_ids_differ),
         case(148, "conflicting_work", conflicts::conflicting_work),
         case(149, "streams_dropped_under_work", completion::streams_dropped_under_work),
+        case(150, "captured_work_runs_at_each_launch", graphs::captured_work_runs_at_each_launch),
+        case(151, "streams_join_a_capture", graphs::streams_join_a_capture),
+        case(152, "broken_captures_end", graphs::broken_captures_end),
+        case(153, "captures_give_no_answers", graphs::captures_give_no_answers),
+        case(154, "launches_run_one_after_another", graphs::launches_run_one_after_another),
+        case(155, "marks_precede_what_follows", graphs::marks_precede_what_follows),
     ]
 }
 

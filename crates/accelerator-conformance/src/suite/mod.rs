@@ -42,6 +42,8 @@ pub enum Capability {
     /// Two pieces of work that touch the same bytes never run at the same time. The backend itself reports whether it
     /// offers that.
     SerializedConflicts,
+    /// Work of streams can be captured in graphs. The backend itself reports whether it offers that.
+    Graphs,
 }
 
 /// All cases, for one backend.

@@ -21,6 +21,8 @@ pub enum Group {
     CacheControl,
     /// F: expandable segments.
     ExpandableSegments,
+    /// G: private memory pools, and captures.
+    MemPools,
     /// H: pinned host memory.
     PinnedMemory,
     /// I: statistics.
@@ -35,13 +37,14 @@ pub enum Group {
 
 impl Group {
     /// All groups, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Device,
         Self::Allocation,
         Self::Streams,
         Self::OutOfMemory,
         Self::CacheControl,
         Self::ExpandableSegments,
+        Self::MemPools,
         Self::PinnedMemory,
         Self::Statistics,
         Self::Threads,
@@ -58,6 +61,7 @@ impl Group {
             Self::OutOfMemory => 'D',
             Self::CacheControl => 'E',
             Self::ExpandableSegments => 'F',
+            Self::MemPools => 'G',
             Self::PinnedMemory => 'H',
             Self::Statistics => 'I',
             Self::Threads => 'K',
@@ -75,6 +79,7 @@ impl Group {
             Self::OutOfMemory => "out of memory",
             Self::CacheControl => "cache control",
             Self::ExpandableSegments => "expandable segments",
+            Self::MemPools => "private pools and captures",
             Self::PinnedMemory => "pinned host memory",
             Self::Statistics => "statistics",
             Self::Threads => "threads and process",

@@ -169,6 +169,7 @@ impl Shared {
                 Capability::SerializedConflicts => {
                     (backend.serializes_conflicts(), "the driver leaves the ordering of work to the program")
                 }
+                Capability::Graphs => (backend.graphs().is_some(), "the driver has no graphs"),
                 Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
             };
             (!is_there).then(|| reason.to_owned())
