@@ -12,6 +12,7 @@ use std::process::Command;
 use accel::{file, folder, run};
 use accelerator_cli::trace::BUNDLED;
 use accelerator_conformance::unavailable;
+use accelerator_core::MemPoolId;
 use accelerator_tracker::picture::{MapBlock, MapSegment, Marker, Moment, Profile, Sample, Span};
 use accelerator_tracker::report;
 use accelerator_tracker::snapshot::{BlockState, PoolKind};
@@ -129,6 +130,7 @@ fn hostile(count: usize) -> Profile {
         scope: scope.into(),
     };
     let segment = |number: usize| MapSegment {
+        mem_pool: MemPoolId::DEFAULT,
         pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
         stream: number as u64 % 4,
         address: number as u64,

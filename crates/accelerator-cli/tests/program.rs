@@ -18,6 +18,8 @@ mod opencl;
 #[cfg(unix)]
 #[path = "program/outputs.rs"]
 mod outputs;
+#[path = "program/pools.rs"]
+mod pools;
 #[path = "program/report.rs"]
 mod report;
 #[cfg(unix)]

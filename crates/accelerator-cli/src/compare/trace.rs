@@ -54,6 +54,11 @@ impl Trace {
                     trace.left_out += usize::from(!trace.lines.is_empty());
                 }
                 Op::Stats | Op::Snapshot | Op::MemInfo | Op::CacheInfo | Op::Calls => {}
+                Op::Pool(op) if op.only_prints() => {}
+                // The address holds for the recorded settings alone.
+                &Op::AllocAt { id, bytes, stream, .. } => {
+                    trace.lines.push(Line { op: Op::Alloc { id, bytes, stream }, ..line });
+                }
                 Op::Alloc { .. }
                 | Op::Free { .. }
                 | Op::Record { .. }
@@ -63,7 +68,9 @@ impl Trace {
                 | Op::EmptyCache
                 | Op::ResetPeak
                 | Op::ResetAccumulated
-                | Op::Fraction { .. } => trace.lines.push(line),
+                | Op::Fraction { .. }
+                | Op::Pool(_)
+                | Op::Capture(_) => trace.lines.push(line),
             }
         }
         if !trace.lines.iter().any(|line| matches!(line.op, Op::Alloc { bytes: 1.., .. })) {

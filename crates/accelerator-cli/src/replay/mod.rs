@@ -1,13 +1,18 @@
 //! Replays a trace on a device.
 
+mod captures;
+mod checkpoints;
+mod outcome;
 mod plain;
+mod pools;
 mod replayer;
 mod setup;
 mod summary;
 
+pub use outcome::{Outcome, Place, ReplayError, Restored, Segments, SourceCalls};
 pub use plain::PlainOutput;
 pub(crate) use replayer::MEMORY_OF_ALLOCATION;
-pub use replayer::{Expandable, Outcome, ReplayError, Replayer};
+pub use replayer::{Expandable, Replayer};
 pub use setup::Setup;
 pub use summary::Summary;
 pub(crate) use summary::percent;

@@ -1,9 +1,6 @@
-use std::collections::HashMap;
 use std::io::{self, Write};
 
-use accelerator_core::Snapshot;
-
-use super::replayer::Outcome;
+use super::outcome::{Outcome, Place, Restored, Segments};
 
 /// Writes outcomes in exactly the format of the replay through PyTorch's own allocator.
 pub struct PlainOutput<W> {
@@ -29,13 +26,23 @@ impl<W: Write> PlainOutput<W> {
             Outcome::Null(id) => writeln!(out, "null {id}"),
             Outcome::Placed(id, place) if self.placements => writeln!(out, "at {id} {place:#x}"),
             Outcome::Placed(..) => Ok(()),
-            Outcome::Statistics(statistics) => self.block(line, "stats", &statistics.entries()),
-            Outcome::Calls(calls) => self.block(line, "calls", calls),
-            Outcome::Snapshot(snapshot, streams, base) => self.snapshot(line, snapshot, streams, *base),
+            Outcome::Unplaced(id) => writeln!(out, "unplaced {id}"),
+            Outcome::Statistics(statistics) => self.block(line, "stats", statistics),
+            Outcome::Calls(driver, sources) => {
+                let driver = driver.iter().map(|(call, count)| ((*call).to_owned(), count.to_string()));
+                let sources = sources.iter().map(|of| {
+                    (format!("pool_allocator.{}", of.pool), format!("allocs {} frees {}", of.allocs, of.frees))
+                });
+                self.block(line, "calls", &driver.chain(sources).collect::<Vec<_>>())
+            }
+            Outcome::Snapshot(segments) => self.snapshot(line, segments),
             Outcome::MemoryInfo(memory) => {
                 writeln!(out, "@{line} meminfo free {} total {}", memory.free, memory.total)
             }
             Outcome::LargestAvailable(bytes) => writeln!(out, "@{line} cacheinfo largest {bytes}"),
+            Outcome::PoolUses(pool, uses) => writeln!(out, "@{line} pool_uses {pool} {uses}"),
+            Outcome::PoolLive(pool, are_live) => writeln!(out, "@{line} pool_live {pool} {are_live}"),
+            Outcome::Restored(restored) => self.restored(line, restored),
         }
     }
 
@@ -61,15 +68,34 @@ impl<W: Write> PlainOutput<W> {
         writeln!(self.out, "end")
     }
 
-    fn snapshot(&mut self, line: usize, snapshot: &Snapshot, streams: &HashMap<u32, u32>, base: u64) -> io::Result<()> {
-        writeln!(self.out, "@{line} snapshot")?;
+    fn restored(&mut self, line: usize, restored: &Restored) -> io::Result<()> {
+        let Restored { pool, name, freed, allocated } = restored;
+        writeln!(self.out, "@{line} restore {pool} {name}")?;
+        let freed = freed.iter().map(|place| ("freed", place));
+        for (what, Place { id, offset, .. }) in freed.chain(allocated.iter().map(|place| ("allocated", place))) {
+            match self.placements {
+                true => writeln!(self.out, "{what} {id} {offset:#x}")?,
+                false => writeln!(self.out, "{what} {id}")?,
+            }
+        }
+        writeln!(self.out, "end")
+    }
+
+    fn snapshot(&mut self, line: usize, segments: &Segments) -> io::Result<()> {
+        let Segments { pool, snapshot, streams, base } = segments;
+        let of = pool.map(|pool| format!(" {pool}")).unwrap_or_default();
+        writeln!(self.out, "@{line} snapshot{of}")?;
         for (number, segment) in snapshot.segments.iter().enumerate() {
             let pool = segment.pool.name();
             let expandable = if segment.expandable { " expandable" } else { "" };
+            let private = match segment.mem_pool.is_default() {
+                true => String::new(),
+                false => format!(" private {}", segment.mem_pool),
+            };
             writeln!(
                 self.out,
-                "segment {number} at {:#x} size {} stream {} pool {pool}{expandable} allocated {} active {} requested {} blocks {} counter {}",
-                segment.address.wrapping_sub(base),
+                "segment {number} at {:#x} size {} stream {} pool {pool}{expandable}{private} allocated {} active {} requested {} blocks {} counter {}",
+                segment.address.wrapping_sub(*base),
                 segment.total_size,
                 streams.get(&segment.stream.get()).copied().unwrap_or_default(),
                 segment.allocated_size,

@@ -3,18 +3,27 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use accelerator_conformance::Controls;
-use accelerator_core::{Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream};
+use accelerator_core::{Accelerator, Allocation, DevicePtr, Error, MemPoolId, Result, Snapshot, Stream};
 
-use crate::trace::{Line, Op};
+use super::captures::Captures;
+use super::checkpoints::Checkpoint;
+use super::outcome::{Outcome, ReplayError, Segments};
+use super::pools::Pools;
+use crate::trace::{Line, Op, PoolName};
 
 /// The memory that an allocation needs for its block and in the replayer, in bytes.
 pub(crate) const MEMORY_OF_ALLOCATION: u64 = 256;
 
 /// Replays the lines of one trace on one device.
 pub struct Replayer<B: Controls> {
-    accelerator: &'static Accelerator<B>,
+    pub(super) accelerator: &'static Accelerator<B>,
     streams: HashMap<u32, Stream<B>>,
-    live: HashMap<u64, Live<B>>,
+    pub(super) live: HashMap<u64, Live<B>>,
+    pub(super) pools: Pools<B>,
+    pub(super) captures: Captures<B>,
+    pub(super) checkpoints: HashMap<(PoolName, String), Checkpoint>,
+    /// The lowest address so far, from which the pointers of `alloc_at` are counted.
+    lowest: Option<B::Ptr>,
     /// Whether any allocation was used by a second stream.
     shared: bool,
     expandable: Option<Expandable>,
@@ -48,47 +57,19 @@ impl Stopwatch {
 }
 
 /// The result of an `alloc` line.
-enum Live<B: Controls> {
+pub(super) enum Live<B: Controls> {
     Allocated(Allocation<B>),
-    /// The allocation had zero bytes or ran out of memory.
+    /// The allocation had zero bytes or got no memory.
     Nothing,
 }
 
-/// The outcome of a line.
-#[derive(Debug)]
-pub enum Outcome {
-    /// Nothing to show.
-    Done,
-    /// An allocation failed for lack of memory.
-    OutOfMemory(u64),
-    /// An allocation of zero bytes.
-    Null(u64),
-    /// An allocation, and its offset from the device's first address.
-    Placed(u64, u64),
-    /// `stats`.
-    Statistics(Box<Statistics>),
-    /// `snapshot`, with the stream numbers of the trace and the device's first address.
-    Snapshot(Snapshot, HashMap<u32, u32>, u64),
-    /// `meminfo`.
-    MemoryInfo(MemoryInfo),
-    /// `cacheinfo`.
-    LargestAvailable(u64),
-    /// `calls`.
-    Calls(Vec<(&'static str, u64)>),
-}
-
-/// Why a line cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// An `alloc` line names an allocation that is live.
-    #[error("allocation {0} is already live")]
-    LiveAlready(u64),
-    /// A line names an allocation that was freed, or never made.
-    #[error("allocation {0} is not live: it was already freed or never made")]
-    NotLive(u64),
-    /// The library returned an error.
-    #[error(transparent)]
-    Accelerator(#[from] Error),
+impl<B: Controls> Live<B> {
+    pub(super) fn address(&self) -> Option<u64> {
+        match self {
+            Self::Allocated(allocation) => Some(allocation.ptr().trace_address()),
+            Self::Nothing => None,
+        }
+    }
 }
 
 impl<B: Controls> Replayer<B> {
@@ -96,8 +77,18 @@ impl<B: Controls> Replayer<B> {
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
-        let mut replayer =
-            Self { accelerator, streams, live: HashMap::new(), shared: false, expandable: None, stopwatch };
+        let mut replayer = Self {
+            accelerator,
+            streams,
+            live: HashMap::new(),
+            pools: Pools::new(),
+            captures: Captures::new(),
+            checkpoints: HashMap::new(),
+            lowest: None,
+            shared: false,
+            expandable: None,
+            stopwatch,
+        };
         replayer.note_expandable();
         replayer
     }
@@ -125,17 +116,21 @@ impl<B: Controls> Replayer<B> {
         (self.stopwatch.operations, self.stopwatch.total)
     }
 
-    /// Frees the remaining allocations and releases the cache to the driver, for other users of the device.
+    /// Gives up captures, frees the remaining allocations and releases the pools and the cache to the driver, for other
+    /// users of the device.
     ///
     /// # Errors
     /// [`Error::Driver`].
     pub fn end(mut self) -> Result<()> {
         let allocator = self.accelerator.allocator();
+        self.captures.end();
+        self.accelerator.set_current_stream(self.accelerator.default_stream())?;
         for (_, live) in self.live.drain() {
             if let Live::Allocated(allocation) = live {
                 allocator.free(allocation)?;
             }
         }
+        self.pools.end(allocator)?;
         self.accelerator.synchronize()?;
         allocator.empty_cache()
     }
@@ -158,6 +153,7 @@ impl<B: Controls> Replayer<B> {
         let backend = self.accelerator.backend();
         match &line.op {
             Op::Alloc { id, bytes, stream } => return self.alloc(*id, *bytes, *stream),
+            Op::AllocAt { id, bytes, offset, stream } => return self.alloc_at(*id, *bytes, *offset, *stream),
             Op::Free { id } => self.free(*id)?,
             Op::Record { id, stream } => self.record(*id, *stream)?,
             Op::Hold { stream } => backend.hold(self.stream(*stream)?.native()),
@@ -173,41 +169,77 @@ impl<B: Controls> Replayer<B> {
             }
             Op::Fraction { fraction } => allocator.set_memory_fraction(*fraction)?,
             Op::FailMallocs { count } => backend.fail_allocs(*count),
-            Op::Stats => return Ok(Outcome::Statistics(Box::new(allocator.statistics()))),
-            Op::Snapshot => {
-                let numbers = self.streams.iter().map(|(number, stream)| (stream.id().get(), *number));
-                return Ok(Outcome::Snapshot(allocator.snapshot(), numbers.collect(), B::BASE));
-            }
+            Op::Stats => return Ok(Outcome::Statistics(self.statistics())),
+            Op::Snapshot => return Ok(self.segments(None, allocator.snapshot())),
             Op::MemInfo => return Ok(Outcome::MemoryInfo(self.accelerator.memory_info()?)),
             Op::CacheInfo => return Ok(Outcome::LargestAvailable(allocator.largest_available()?)),
-            Op::Calls => return Ok(Outcome::Calls(backend.calls().made().collect())),
+            Op::Calls => return Ok(Outcome::Calls(backend.calls().made().collect(), self.pools.calls())),
+            Op::Pool(op) => return self.pool_op(op),
+            Op::Capture(op) => self.capture_op(op)?,
         }
         Ok(Outcome::Done)
     }
 
+    /// All values under PyTorch's keys, sorted by key.
+    fn statistics(&self) -> Vec<(String, i64)> {
+        let allocator = self.accelerator.allocator();
+        let mut entries = allocator.statistics().entries();
+        for (pool, reserved) in allocator.reserved_by_private_pools() {
+            entries.extend(reserved.entries(&format!("reserved_bytes_by_private_pools.{pool}")));
+        }
+        entries.sort_unstable();
+        entries
+    }
+
+    pub(super) fn segments(&self, pool: Option<MemPoolId>, snapshot: Snapshot) -> Outcome {
+        let streams = self.streams.iter().map(|(number, stream)| (stream.id().get(), *number)).collect();
+        Outcome::Snapshot(Box::new(Segments { pool, snapshot, streams, base: B::BASE }))
+    }
+
     fn alloc(&mut self, id: u64, bytes: u64, stream: u32) -> Result<Outcome, ReplayError> {
+        let stream = self.stream(stream)?;
+        let allocator = self.accelerator.allocator();
+        self.alloc_by(id, bytes, |bytes| allocator.allocate(bytes, stream).map(Some))
+    }
+
+    fn alloc_at(&mut self, id: u64, bytes: u64, offset: u64, stream: u32) -> Result<Outcome, ReplayError> {
+        let stream = self.stream(stream)?;
+        let allocator = self.accelerator.allocator();
+        let address = offset.wrapping_add(B::BASE);
+        let ptr = self.lowest.and_then(|lowest| {
+            let ptr = lowest.offset(address.checked_sub(lowest.trace_address())?);
+            (ptr.trace_address() == address).then_some(ptr)
+        });
+        let allocate = |bytes| ptr.map_or(Ok(None), |ptr| allocator.allocate_at(ptr, bytes, stream));
+        self.alloc_by(id, bytes, allocate)
+    }
+
+    fn alloc_by(
+        &mut self,
+        id: u64,
+        bytes: u64,
+        allocate: impl FnOnce(NonZeroU64) -> Result<Option<Allocation<B>>>,
+    ) -> Result<Outcome, ReplayError> {
         if self.live.contains_key(&id) {
             return Err(ReplayError::LiveAlready(id));
         }
-        let stream = self.stream(stream)?;
         let Some(bytes) = NonZeroU64::new(bytes) else {
             self.stopwatch.operations += 1;
             self.live.insert(id, Live::Nothing);
             return Ok(Outcome::Null(id));
         };
-        let allocator = self.accelerator.allocator();
-        match self.stopwatch.time(|| allocator.allocate(bytes, stream)) {
-            Ok(allocation) => {
-                let place = allocation.ptr().trace_address().wrapping_sub(B::BASE);
-                self.live.insert(id, Live::Allocated(allocation));
-                Ok(Outcome::Placed(id, place))
+        let (live, outcome) = match self.stopwatch.time(|| allocate(bytes)) {
+            Ok(Some(allocation)) => {
+                let ptr = allocation.ptr();
+                self.lowest = self.lowest.into_iter().chain([ptr]).min_by_key(|ptr| ptr.trace_address());
+                (Live::Allocated(allocation), Outcome::Placed(id, ptr.trace_address().wrapping_sub(B::BASE)))
             }
-            Err(Error::OutOfMemory(_)) => {
-                self.live.insert(id, Live::Nothing);
-                Ok(Outcome::OutOfMemory(id))
-            }
-            Err(error) => Err(error.into()),
-        }
+            Ok(None) => (Live::Nothing, Outcome::Unplaced(id)),
+            Err(Error::OutOfMemory(_)) => (Live::Nothing, Outcome::OutOfMemory(id)),
+            Err(error) => return Err(error.into()),
+        };
+        self.live.insert(id, live);
+        Ok(outcome)
     }
 
     fn free(&mut self, id: u64) -> Result<(), ReplayError> {
@@ -230,7 +262,7 @@ impl<B: Controls> Replayer<B> {
         }
     }
 
-    fn stream(&mut self, number: u32) -> Result<Stream<B>> {
+    pub(super) fn stream(&mut self, number: u32) -> Result<Stream<B>> {
         if let Some(stream) = self.streams.get(&number) {
             return Ok(*stream);
         }

@@ -6,7 +6,8 @@ use accelerator_core::{Bytes, Statistics, printable};
 use accelerator_tracker::grouped;
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::replayer::{Expandable, Outcome, Replayer};
+use super::outcome::Outcome;
+use super::replayer::{Expandable, Replayer};
 use crate::convert::Converted;
 
 /// The result of a replay, as text.
@@ -34,7 +35,8 @@ impl Summary {
         let accelerator = replayer.accelerator();
         let statistics = accelerator.allocator().statistics();
         let device = accelerator.device();
-        let mut text = memory_summary_of(device, &statistics, false);
+        let mut text =
+            memory_summary_of(device, &statistics, &accelerator.allocator().reserved_by_private_pools(), false);
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         for (name, value) in self.rows(&statistics, replayer) {

@@ -1,7 +1,10 @@
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 
-use accelerator_tracker::excerpt;
+use super::capture_op::CaptureOp;
+use super::pool_op::{PoolName, PoolOp};
+use super::words::{ParseError, Words};
 
 /// One operation of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +12,8 @@ use accelerator_tracker::excerpt;
 pub enum Op {
     /// Allocates; 0 bytes are allowed.
     Alloc { id: u64, bytes: u64, stream: u32 },
+    /// Allocates at an address, counted from the device's first.
+    AllocAt { id: u64, bytes: u64, offset: u64, stream: u32 },
     /// Frees.
     Free { id: u64 },
     /// Records that a stream uses an allocation.
@@ -43,6 +48,10 @@ pub enum Op {
     Fraction { fraction: f64 },
     /// Makes the next driver allocations fail.
     FailMallocs { count: u64 },
+    /// An operation on a private memory pool.
+    Pool(PoolOp),
+    /// An operation on graphs and on the streams that they are captured from.
+    Capture(CaptureOp),
 }
 
 /// Formats the operation as a line of a trace.
@@ -50,6 +59,7 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Alloc { id, bytes, stream } => write!(f, "alloc {id} {bytes} {stream}"),
+            Self::AllocAt { id, bytes, offset, stream } => write!(f, "alloc_at {id} {bytes} {offset:#x} {stream}"),
             Self::Free { id } => write!(f, "free {id}"),
             Self::Record { id, stream } => write!(f, "record {id} {stream}"),
             Self::Hold { stream } => write!(f, "hold {stream}"),
@@ -68,83 +78,64 @@ impl fmt::Display for Op {
             Self::Conf { settings } => write!(f, "conf {settings}"),
             Self::Fraction { fraction } => write!(f, "fraction {fraction}"),
             Self::FailMallocs { count } => write!(f, "fail_mallocs {count}"),
+            Self::Pool(op) => op.fmt(f),
+            Self::Capture(op) => op.fmt(f),
         }
     }
 }
-
-/// What is wrong with a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
-    expected: String,
-    found: Option<String>,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}, ", self.expected)?;
-        match &self.found {
-            Some(found) => write!(f, "but found `{}`", excerpt(found)),
-            None => f.write_str("but the line ends"),
-        }
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Parses a line. Returns `None` if it is empty or a comment.
 ///
 /// # Errors
 /// [`ParseError`] says what was expected and what was found.
 pub fn parse_line(line: &str) -> Result<Option<Op>, ParseError> {
-    let code = line.split('#').next().unwrap_or_default();
-    let mut words = Words(code.split_ascii_whitespace());
-    let Some(op) = words.0.next() else { return Ok(None) };
+    let mut words = Words::of(line);
+    let Some(op) = words.any() else { return Ok(None) };
     let op = match op {
         "alloc" => Op::Alloc { id: words.id()?, bytes: words.bytes()?, stream: words.stream()? },
+        "alloc_at" => {
+            let (id, bytes, Address(offset)) = (words.id()?, words.bytes()?, words.next("an address")?);
+            Op::AllocAt { id, bytes, offset, stream: words.stream()? }
+        }
         "free" => Op::Free { id: words.id()? },
         "record" => Op::Record { id: words.id()?, stream: words.stream()? },
         "hold" => Op::Hold { stream: words.stream()? },
         "release" => Op::Release { stream: words.stream()? },
         "sync" => Op::Sync,
-        "empty_cache" => Op::EmptyCache,
+        "empty_cache" => {
+            words.or_end(PoolName::EXPECTED)?.map_or(Op::EmptyCache, |pool| Op::Pool(PoolOp::EmptyCache { pool }))
+        }
         "reset_peak" => Op::ResetPeak,
         "reset_accumulated" => Op::ResetAccumulated,
         "stats" => Op::Stats,
-        "snapshot" => Op::Snapshot,
+        "snapshot" => {
+            words.or_end(PoolName::EXPECTED)?.map_or(Op::Snapshot, |pool| Op::Pool(PoolOp::Snapshot { pool }))
+        }
         "meminfo" => Op::MemInfo,
         "cacheinfo" => Op::CacheInfo,
         "calls" => Op::Calls,
         "capacity" => Op::Capacity { bytes: words.bytes()? },
-        "conf" => Op::Conf { settings: std::mem::replace(&mut words.0, "".split_ascii_whitespace()).collect() },
+        "conf" => Op::Conf { settings: words.joined() },
         "fraction" => Op::Fraction { fraction: words.next("a memory fraction")? },
         "fail_mallocs" => Op::FailMallocs { count: words.next("a number of driver allocations")? },
-        _ => return Err(ParseError { expected: "an operation".to_owned(), found: Some(op.to_owned()) }),
+        other => {
+            let pool = PoolOp::parse(other, &mut words)?.map(Op::Pool);
+            let capture = CaptureOp::parse(other, &mut words)?.map(Op::Capture);
+            pool.or(capture).ok_or_else(|| ParseError::new("an operation", Some(other)))?
+        }
     };
-    match words.0.next() {
-        None => Ok(Some(op)),
-        Some(more) => Err(ParseError { expected: "the end of the line".to_owned(), found: Some(more.to_owned()) }),
-    }
+    words.end()?;
+    Ok(Some(op))
 }
 
-struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);
+/// A decimal number, or a hexadecimal one after `0x`.
+struct Address(u64);
 
-impl Words<'_> {
-    fn id(&mut self) -> Result<u64, ParseError> {
-        self.next("the number of an allocation")
-    }
+impl FromStr for Address {
+    type Err = ParseIntError;
 
-    fn bytes(&mut self) -> Result<u64, ParseError> {
-        self.next("a number of bytes")
-    }
-
-    fn stream(&mut self) -> Result<u32, ParseError> {
-        self.next("the number of a stream")
-    }
-
-    fn next<T: FromStr>(&mut self, expected: &str) -> Result<T, ParseError> {
-        let word = self.0.next();
-        let error = |found: Option<&str>| ParseError { expected: expected.to_owned(), found: found.map(str::to_owned) };
-        word.ok_or_else(|| error(None))?.parse().map_err(|_| error(word))
+    fn from_str(word: &str) -> Result<Self, ParseIntError> {
+        word.strip_prefix("0x").map_or_else(|| word.parse(), |digits| u64::from_str_radix(digits, 16)).map(Self)
     }
 }
 
@@ -161,6 +152,9 @@ mod tests {
         assert_eq!(parse_line(""), Ok(None));
         let conf = Op::Conf { settings: "max_split_size_mb:50,caching:True".to_owned() };
         assert_eq!(parse_line("conf max_split_size_mb:50, caching:True"), Ok(Some(conf)));
+        let global = "capture_begin 1 7 global g7";
+        assert_eq!(parse_line(global), parse_line("capture_begin 1 7"), "these are the defaults");
+        assert_eq!(parse_line("alloc_at 1 2 16 0"), parse_line("alloc_at 1 2 0x10 0"));
     }
 
     #[test]
@@ -185,6 +179,33 @@ mod tests {
             "conf max_split_size_mb:50",
             "fraction 0.25",
             "fail_mallocs 3",
+            "alloc_at 7 512 0x200000 1",
+            "pool_create 1",
+            "pool_create 2 use_on_oom no_split allocator",
+            "pool_release 1",
+            "pool_begin 1",
+            "pool_begin g2 3",
+            "pool_end g2",
+            "pool_incref 1",
+            "pool_decref 1",
+            "use_on_oom 1 0",
+            "use_on_oom 1 1",
+            "no_split 1",
+            "pool_uses 1",
+            "pool_live 1",
+            "pool_live 1 2 3",
+            "empty_cache 1",
+            "snapshot g7",
+            "checkpoint g7 before",
+            "restore g7 before",
+            "current 2",
+            "launch 2",
+            "wait 2 1",
+            "capture_begin 1 7",
+            "capture_begin 1 7 3 thread_local",
+            "capture_begin 1 8 g7 relaxed",
+            "capture_end 1",
+            "graph_reset 7",
         ] {
             assert_eq!(parse_line(line).unwrap().unwrap().to_string(), line);
         }
@@ -199,6 +220,13 @@ mod tests {
             ("alloc 1 18446744073709551616 0", "expected a number of bytes, but found `18446744073709551616`"),
             ("alloc 1 5", "expected the number of a stream, but the line ends"),
             ("free 1 2", "expected the end of the line, but found `2`"),
+            ("alloc_at 1 512 0xg 0", "expected an address, but found `0xg`"),
+            ("pool_begin 0", "expected a pool (N, or gN for the own pool of graph N), but found `0`"),
+            ("pool_create 1 huge", "expected `use_on_oom`, `no_split` or `allocator`, but found `huge`"),
+            ("capture_begin 0 1", "expected the number of a stream other than 0, but found `0`"),
+            ("capture_begin 1 0", "expected the number of a graph, from 1, but found `0`"),
+            ("capture_begin 1 1 strict", "expected a pool (N, or gN for the own pool of graph N), but found `strict`"),
+            ("restore 1", "expected the name of a checkpoint, but the line ends"),
             ("fraction half", "expected a memory fraction, but found `half`"),
         ] {
             assert_eq!(parse_line(line).unwrap_err().to_string(), message, "{line}");

@@ -8,8 +8,9 @@ use accelerator_tracker::limits::LimitError;
 
 use super::bundled::BUNDLED;
 use super::held::Held;
-use super::op::{Op, ParseError, parse_line};
+use super::op::{Op, parse_line};
 use super::unpack::unpacked;
+use super::words::ParseError;
 
 /// The lines of a trace from any source: plain, gzip or zstd, detected from the first bytes.
 pub struct Source {

@@ -3,7 +3,7 @@ mod pages;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, MemPoolId};
 
 use super::profile::{Marker, Profile, Sample, Span};
 use super::segments::{MapBlock, MapSegment, Moment, scope};
@@ -129,9 +129,10 @@ impl State {
         self.reserved += i128::from(entry.size);
         // Only segments of the small pool are this size or smaller.
         let pool = if entry.size <= 2 << 20 { PoolKind::Small } else { PoolKind::Large };
-        let (stream, address) = (entry.stream, entry.address);
-        let segment = MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() };
-        self.segments.entry(entry.address).or_insert(segment);
+        let TraceEntry { stream, address, .. } = *entry;
+        let segment =
+            MapSegment { pool, mem_pool: mem_pool(entry), stream, address, is_alias: false, blocks: Vec::new() };
+        self.segments.entry(address).or_insert(segment);
         self.resize(entry.address, entry.size);
     }
 
@@ -202,13 +203,21 @@ impl State {
         };
         let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
         blocks.map(|(address, block)| MapSegment {
+            // What follows is unknown and not shown.
             pool: PoolKind::Large,
-            stream: 0, // unknown and not shown
+            mem_pool: MemPoolId::DEFAULT,
+            stream: 0,
             address: *address,
             is_alias: true,
             blocks: vec![block.clone()],
         })
     }
+}
+
+/// Returns the memory pool of an entry.
+fn mem_pool(entry: &TraceEntry) -> MemPoolId {
+    let (graph, user) = entry.pool_id;
+    MemPoolId::new(graph, user)
 }
 
 /// Returns whether a device had the policy `compact` at any time.

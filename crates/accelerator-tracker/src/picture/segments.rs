@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use accelerator_core::{SegmentSnapshot, Snapshot};
+use accelerator_core::{MemPoolId, SegmentSnapshot, Snapshot};
 
 use crate::snapshot::{self, BlockState, PoolKind};
 
@@ -20,6 +20,8 @@ pub struct Moment {
 pub struct MapSegment {
     /// The pool that it serves.
     pub pool: PoolKind,
+    /// The private pool that it belongs to, or the default pool.
+    pub mem_pool: MemPoolId,
     /// The stream that it serves.
     pub stream: u64,
     /// Its first address.
@@ -61,8 +63,8 @@ impl MapSegment {
                 let scope = if block.state.is_active() { scope(block.address) } else { Arc::default() };
                 MapBlock { size: block.size, state: block.state, scope }
             });
-            let SegmentSnapshot { pool, stream, address, .. } = *segment;
-            Self { pool, stream: stream.get().into(), address, is_alias, blocks: blocks.collect() }
+            let SegmentSnapshot { pool, mem_pool, stream, address, .. } = *segment;
+            Self { pool, mem_pool, stream: stream.get().into(), address, is_alias, blocks: blocks.collect() }
         };
         let segments = snapshot.segments.iter().map(|own| segment(own, false));
         segments.chain(snapshot.aliases.iter().map(|alias| segment(alias, true))).collect()
@@ -73,8 +75,8 @@ impl MapSegment {
             let scope = if block.state.is_active() { scope(&block.frames) } else { Arc::default() };
             MapBlock { size: block.size, state: block.state, scope }
         });
-        let snapshot::Segment { segment_type: pool, stream, address, .. } = *segment;
-        Self { pool, stream, address, is_alias, blocks: blocks.collect() }
+        let snapshot::Segment { segment_type: pool, pool_id: (graph, user), stream, address, .. } = *segment;
+        Self { pool, mem_pool: MemPoolId::new(graph, user), stream, address, is_alias, blocks: blocks.collect() }
     }
 }
 

@@ -1,12 +1,16 @@
+use accelerator_core::MemPoolId;
+
 use crate::picture::{MapBlock, MapSegment};
 use crate::snapshot::PoolKind;
 
-/// The segments of one pool and stream, or all aliases, laid out in rows at one scale.
+/// The segments of one pool and stream, or of one kind of pool, or all aliases, laid out in rows at one scale.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     /// Whether these are aliases, whose memory is in other groups.
     pub(super) is_alias: bool,
     pub(super) pool: PoolKind,
+    /// The private pool or the default pool, or `None` if there are several.
+    pub(super) mem_pool: Option<MemPoolId>,
     /// The stream, or `None` if there are several.
     pub(super) stream: Option<u64>,
     pub(super) segments: Vec<&'a MapSegment>,
@@ -23,13 +27,13 @@ pub(super) struct Piece<'a> {
     pub(super) blocks: &'a [MapBlock],
 }
 
-/// The maximum number of groups that each have one pool and stream. If there would be more, the streams of a pool form
-/// one group.
+/// The maximum number of groups that each have one pool and stream. If there would be more, all large pools form one
+/// group, and all small ones.
 const MOST_GROUPS: usize = 6;
 
 /// Lays out segments in about `rows` rows: large pools first, and the largest segments first.
 pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
-    let mut all = by_pool(segments, |segment| Some(segment.stream).filter(|_| !segment.is_alias));
+    let mut all = by_pool(segments, |segment| Some((segment.mem_pool, segment.stream)).filter(|_| !segment.is_alias));
     if all.len() > MOST_GROUPS {
         all = by_pool(segments, |_| None);
     }
@@ -40,24 +44,26 @@ pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
     all
 }
 
-fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>) -> Vec<Group<'_>> {
+fn by_pool(segments: &[MapSegment], apart: impl Fn(&MapSegment) -> Option<(MemPoolId, u64)>) -> Vec<Group<'_>> {
     let mut sorted: Vec<_> = segments.iter().collect();
     let order = |segment: &&MapSegment| {
         (
             segment.is_alias,
             segment.pool == PoolKind::Small,
-            stream(segment),
+            apart(segment),
             std::cmp::Reverse(segment.size()),
             segment.address,
         )
     };
     sorted.sort_by_cached_key(order);
-    let kind = |segment: &MapSegment| (segment.is_alias, segment.pool, stream(segment));
+    let kind = |segment: &MapSegment| (segment.is_alias, segment.pool, apart(segment));
     let same = |a: &&MapSegment, b: &&MapSegment| kind(a) == kind(b);
     let mut groups = Vec::new();
     for chunk in sorted.chunk_by(same) {
-        let Some((is_alias, pool, stream)) = chunk.first().map(|first| kind(first)) else { continue };
-        groups.push(Group { is_alias, pool, stream, segments: chunk.to_vec(), row_bytes: 0, rows: Vec::new() });
+        let Some((is_alias, pool, apart)) = chunk.first().map(|first| kind(first)) else { continue };
+        let (mem_pool, stream) = apart.unzip();
+        let (segments, rows) = (chunk.to_vec(), Vec::new());
+        groups.push(Group { is_alias, pool, mem_pool, stream, segments, row_bytes: 0, rows });
     }
     groups
 }
@@ -100,7 +106,8 @@ mod tests {
 
     fn segment(pool: PoolKind, stream: u64, size: u64) -> MapSegment {
         let block = MapBlock { size, state: BlockState::Allocated, scope: Arc::default() };
-        MapSegment { pool, stream, address: size, is_alias: false, blocks: vec![block] }
+        let mem_pool = MemPoolId::DEFAULT;
+        MapSegment { pool, mem_pool, stream, address: size, is_alias: false, blocks: vec![block] }
     }
 
     #[test]
@@ -121,6 +128,10 @@ mod tests {
         let some: Vec<_> = some.iter().map(|(pool, stream)| segment(*pool, *stream, 4)).collect();
         let order = groups(&some, 4).iter().map(|group| (group.pool, group.stream)).collect::<Vec<_>>();
         assert_eq!(order, [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]);
+        let private = MapSegment { mem_pool: MemPoolId::new(0, 1), ..segment(PoolKind::Large, 0, 4) };
+        let segments = [segment(PoolKind::Large, 0, 4), private];
+        let order: Vec<_> = groups(&segments, 4).iter().map(|group| group.mem_pool).collect();
+        assert_eq!(order, [Some(MemPoolId::DEFAULT), Some(MemPoolId::new(0, 1))]);
         let many: Vec<_> = (0..50).map(|stream| segment(PoolKind::Large, stream, 4)).collect();
         assert_eq!(groups(&many, 4).len(), 1);
         assert!(groups(&[], 4).is_empty());

@@ -98,12 +98,14 @@ fn headline(group: &Group<'_>) -> String {
         PoolKind::Large => "Large pool",
         PoolKind::Small => "Small pool",
     };
+    let private = group.mem_pool.filter(|pool| !pool.is_default());
+    let private = private.map(|pool| format!(" of private pool {pool}")).unwrap_or_default();
     let stream = group.stream.map_or("all streams".to_owned(), |stream| format!("stream {stream}"));
     let allocated = group.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
     let allocated = allocated.fold(0, |sum: u64, bytes| sum.saturating_add(bytes));
     let segments = if count == 1 { "segment" } else { "segments" };
     format!(
-        "{pool}, {stream}: {} in {} {segments}, {} allocated; a row is {}",
+        "{pool}{private}, {stream}: {} in {} {segments}, {} allocated; a row is {}",
         Bytes(group.reserved()),
         grouped(count),
         Bytes(allocated),

@@ -5,6 +5,7 @@ mod timeline;
 use std::io::Read;
 use std::sync::Arc;
 
+use accelerator_core::MemPoolId;
 use plotters::prelude::IntoFont;
 use plotters::style::RGBColor;
 
@@ -38,6 +39,7 @@ fn profile(count: usize, markers: usize) -> Profile {
     };
     let segment = |number: usize| MapSegment {
         pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
+        mem_pool: MemPoolId::DEFAULT,
         stream: number as u64 % 5,
         address: number as u64,
         is_alias: false,
@@ -152,6 +154,7 @@ fn aliases_are_shown_apart() {
     let block = |state| MapBlock { size: 3 * MIB, state, scope: "op".into() };
     let segment = |is_alias, blocks: &[BlockState]| MapSegment {
         pool: PoolKind::Large,
+        mem_pool: MemPoolId::DEFAULT,
         stream: 0,
         address: 512,
         is_alias,
@@ -176,6 +179,9 @@ fn aliases_are_shown_apart() {
         assert!(texts.contains("|used by an alias, 3.00 MiB|"), "{texts}");
         assert!(texts.contains("|free, 3.00 MiB|"), "{texts}");
         assert!(texts.contains("Large pool, stream 0: 9.00 MiB in 1 segment, 3.00 MiB allocated"), "{texts}");
+        let private = MapSegment { mem_pool: MemPoolId::new(0, 7), ..segment(false, &[Allocated]) };
+        let (apart, _) = drawn([segment(false, &[Allocated]), private], by);
+        assert!(apart.contains("Large pool of private pool 0_7, stream 0: 3.00 MiB in 1 segment"), "{apart}");
         assert!(texts.contains("Aliases: 3.00 MiB in 1 block, which is memory of the pools"), "{texts}");
         assert_eq!(marked, 3, "the block, its entry in the legend, the rule for dark systems");
     }

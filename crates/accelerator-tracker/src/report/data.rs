@@ -48,8 +48,9 @@ struct MomentData {
     segments: Vec<SegmentData>,
 }
 
-/// The kind (0 for the large pool, 1 for the small one, 2 for aliases), the stream, the address, the blocks.
-type SegmentData = (u8, u64, String, Vec<BlockData>);
+/// The kind (0 for the large pool, 1 for the small one, 2 for aliases), the stream, the address, the blocks, the
+/// private pool or nothing.
+type SegmentData = (u8, u64, String, Vec<BlockData>, String);
 
 /// Size, state, scope.
 type BlockData = (u64, u8, usize);
@@ -173,7 +174,8 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
         let blocks = blocks.iter().map(|one| block(one, names)).collect();
         let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == PoolKind::Small) };
-        (kind, segment.stream, format!("{:#x}", segment.address), blocks)
+        let own = Some(segment.mem_pool).filter(|pool| !pool.is_default()).map(|pool| pool.to_string());
+        (kind, segment.stream, format!("{:#x}", segment.address), blocks, own.unwrap_or_default())
     };
     let segments = segments.iter().zip(&blocks).map(&mut segment).collect();
     MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }

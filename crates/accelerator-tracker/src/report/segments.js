@@ -13,7 +13,7 @@ if (find("map")) {
 
   /// Lays out the segments of one pool and stream in rows at the same scale, the largest first.
   function groups(segments) {
-    let key = ([kind, stream]) => (kind === 2 ? "2" : kind + "/" + stream);
+    let key = ([kind, stream, , , own]) => (kind === 2 ? "2" : kind + "/" + stream + "/" + own);
     if (new Set(segments.map(key)).size > 6) key = ([kind]) => String(kind);
     const found = new Map();
     for (const segment of segments) {
@@ -22,7 +22,7 @@ if (find("map")) {
     }
     const sorted = [...found.entries()].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
     return sorted.map(([name, members]) => {
-      const [kind, stream] = name.split("/"), total = sum(members.map(({ size }) => size));
+      const [kind, stream, own] = name.split("/"), total = sum(members.map(({ size }) => size));
       const rowBytes = Math.max(1, members[0].size, total / 12), rows = [];
       for (const member of members) {
         let row = rows.slice(-64).find((row) => row.used + member.size <= rowBytes);
@@ -32,7 +32,7 @@ if (find("map")) {
       }
       const blocks = sum(members.map(({ segment }) => segment[3].length));
       const what = kind === "2" ? `${count(blocks)} block${blocks === 1 ? "" : "s"}, which is memory of the pools` : `${count(members.length)} segment${members.length === 1 ? "" : "s"}`;
-      return { name: kindNames[kind] + (stream === undefined ? "" : ", stream " + stream), total, rowBytes, rows, what };
+      return { name: kindNames[kind] + (own ? " of private pool " + own : "") + (stream === undefined ? "" : ", stream " + stream), total, rowBytes, rows, what };
     });
   }
 
@@ -124,7 +124,7 @@ if (find("map")) {
   function show(next) {
     if (!places.length) return;
     at = Math.max(0, Math.min(places.length - 1, next));
-    const { left, right, top, block: [size, state, scope], segment: [kind, stream, address], size: whole } = places[at];
+    const { left, right, top, block: [size, state, scope], segment: [kind, stream, address, , own], size: whole } = places[at];
     for (const old of map.querySelectorAll("span")) old.remove();
     const box = document.createElement("span");
     Object.assign(box.style, { position: "absolute", pointerEvents: "none", outline: "2px solid var(--text)",
@@ -134,6 +134,7 @@ if (find("map")) {
     if (data.names[scope]) parts.push(["by", data.names[scope]]);
     if (kind === 2) parts.push(["in an alias at", address]);
     else parts.push(["in a segment of", bytes(whole)], ["at", address], [kindNames[kind].toLowerCase()], ["stream", stream]);
+    if (own) parts.push(["private pool", own]);
     tell(readout, parts);
   }
   map.addEventListener("pointermove", (event) => {

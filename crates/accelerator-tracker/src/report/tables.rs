@@ -121,7 +121,10 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
     let rows: String = sorted[..shown]
         .iter()
         .map(|segment| {
-            let pool = segment.pool.name();
+            let pool = match segment.mem_pool.is_default() {
+                true => segment.pool.name().to_owned(),
+                false => format!("{}, private {}", segment.pool.name(), segment.mem_pool),
+            };
             format!(
                 "<tr><td class=\"number\">{:#x}</td><td>{pool}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\

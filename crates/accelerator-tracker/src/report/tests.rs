@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
+use accelerator_core::MemPoolId;
 use serde_json::Value;
 
 use super::*;
@@ -23,6 +24,7 @@ fn profile(count: usize) -> Profile {
     };
     let segment = |number: usize| MapSegment {
         pool: PoolKind::Large,
+        mem_pool: MemPoolId::DEFAULT,
         stream: 0,
         address: number as u64,
         is_alias: false,

@@ -8,7 +8,7 @@ use accelerator_tracker::tracker::MemoryUse;
 
 use crate::backends::simulated;
 use crate::failure::Failure;
-use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer, Setup};
+use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Place, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
 
 /// The memory that a line needs with its name, its sample and its span, in bytes.
@@ -83,13 +83,24 @@ impl Watcher for Sampler<'_> {
         let (name, memory) = (line.name.clone(), MemoryUse::from(&statistics));
         self.profile.samples.push(Sample { name, time_us: 0, memory });
         match (&line.line.op, outcome) {
-            (Op::Alloc { id, bytes, .. }, Outcome::Placed(..)) => {
+            (Op::Alloc { id, bytes, .. } | Op::AllocAt { id, bytes, .. }, Outcome::Placed(..)) => {
                 self.live.insert(*id, self.profile.spans.len());
                 self.profile.spans.push(Span { bytes: *bytes, start: Some(call), end: None });
             }
             (Op::Free { id }, _) => {
                 if let Some(span) = self.live.remove(id) {
                     self.profile.spans[span].end = Some(call);
+                }
+            }
+            (_, Outcome::Restored(restored)) => {
+                for Place { id, .. } in &restored.freed {
+                    if let Some(span) = self.live.remove(id) {
+                        self.profile.spans[span].end = Some(call);
+                    }
+                }
+                for Place { id, bytes, .. } in &restored.allocated {
+                    self.live.insert(*id, self.profile.spans.len());
+                    self.profile.spans.push(Span { bytes: *bytes, start: Some(call), end: None });
                 }
             }
             _ => {}
@@ -166,7 +177,7 @@ struct Names {
 impl Names {
     fn of(&mut self, op: &Op) -> Arc<str> {
         let name = match op {
-            Op::Alloc { id, bytes, stream } => {
+            Op::Alloc { id, bytes, stream } | Op::AllocAt { id, bytes, stream, .. } => {
                 self.sizes.insert(*id, *bytes);
                 match (&self.scope, stream) {
                     (Some(scope), _) => return scope.clone(),

@@ -1,6 +1,6 @@
 //! Expandable segments in a history: ranges of pages that grow, shrink and split.
 
-use super::State;
+use super::{State, mem_pool};
 use crate::picture::MapSegment;
 use crate::snapshot::{PoolKind, TraceEntry};
 
@@ -15,16 +15,16 @@ impl State {
         let mut pool = (entry.size <= LARGEST_OF_SMALL).then_some(PoolKind::Small);
         let before = self.segments.range(..start).next_back();
         let before = before.map(|(at, range)| (*at, at.saturating_add(range.size())));
-        if let Some((at, _)) = before.filter(|(at, to)| *to == start && self.is_range(*at, entry.stream)) {
+        if let Some((at, _)) = before.filter(|(at, to)| *to == start && self.is_range(*at, entry)) {
             start = at;
             pool = self.take_range(at);
         }
-        if self.is_range(end, entry.stream) {
+        if self.is_range(end, entry) {
             let size = self.segments.get(&end).map_or(0, MapSegment::size);
             pool = self.take_range(end);
             end = end.saturating_add(size);
         }
-        self.put_range(entry.stream, pool.unwrap_or(PoolKind::Large), start, end);
+        self.put_range(entry, pool.unwrap_or(PoolKind::Large), start, end);
     }
 
     /// Removes the pages from their range. The rest on either side becomes a separate range.
@@ -36,12 +36,14 @@ impl State {
         // The numbers in a file may be inconsistent.
         let Some((at, to)) = around.filter(|(at, to)| *to >= end && self.ranges.contains(at)) else { return };
         let pool = self.take_range(at).unwrap_or(PoolKind::Large);
-        self.put_range(entry.stream, pool, at, start);
-        self.put_range(entry.stream, pool, end, to);
+        self.put_range(entry, pool, at, start);
+        self.put_range(entry, pool, end, to);
     }
 
-    fn is_range(&self, at: u64, stream: u64) -> bool {
-        self.ranges.contains(&at) && self.segments.get(&at).is_some_and(|range| range.stream == stream)
+    /// Returns whether a range of the same stream and pool begins there.
+    fn is_range(&self, at: u64, entry: &TraceEntry) -> bool {
+        let is_same = |range: &MapSegment| (range.stream, range.mem_pool) == (entry.stream, mem_pool(entry));
+        self.ranges.contains(&at) && self.segments.get(&at).is_some_and(is_same)
     }
 
     fn take_range(&mut self, at: u64) -> Option<PoolKind> {
@@ -49,10 +51,11 @@ impl State {
         self.segments.remove(&at).map(|range| range.pool)
     }
 
-    fn put_range(&mut self, stream: u64, pool: PoolKind, address: u64, end: u64) {
+    fn put_range(&mut self, entry: &TraceEntry, pool: PoolKind, address: u64, end: u64) {
         if end > address {
             self.ranges.insert(address);
-            self.segments.insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
+            let (mem_pool, stream, blocks) = (mem_pool(entry), entry.stream, Vec::new());
+            self.segments.insert(address, MapSegment { pool, mem_pool, stream, address, is_alias: false, blocks });
             self.resize(address, end - address);
         }
     }
