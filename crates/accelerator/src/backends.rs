@@ -7,7 +7,9 @@ mod none;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use accelerator_core::{Accelerator, Backend, Buffer, DeviceKind, Event, PinnedBuffer, Result, Unavailable};
+use accelerator_core::{
+    Accelerator, Backend, Buffer, DeviceKind, Event, Graph, MemPool, PinnedBuffer, Result, Unavailable,
+};
 
 /// A backend of this build, as an index into [`ENTRIES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,14 @@ macro_rules! variants {
         any! {
             /// A pinned buffer of any backend of this build.
             AnyPinned of PinnedBuffer: $( #[$cfg] $Variant($Backend); )*
+        }
+        any! {
+            /// A memory pool of any backend of this build.
+            AnyMemPool of MemPool: $( #[$cfg] $Variant($Backend); )*
+        }
+        any! {
+            /// A graph of any backend of this build.
+            AnyGraph of Graph: $( #[$cfg] $Variant($Backend); )*
         }
 
         /// Calls a method of the core's type for any backend: `dispatch!(AnyBuffer, self.any, ref buffer =>

@@ -7,7 +7,6 @@ use accelerator_core::{Error, MIB, Result, StreamId};
 use bytemuck::NoUninit;
 
 use crate::backends::{AnyBuffer, AnyDevice, BuiltIn, dispatch};
-use crate::current::current_stream;
 use crate::device_arg::DeviceArg;
 use crate::pinned::PinnedBuffer;
 use crate::stream::{Stream, numbered};
@@ -33,7 +32,10 @@ impl Buffer {
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
-        Self::allocate_on(len, &current_stream(device)?)
+        let target = device.into().resolve()?;
+        dispatch!(AnyDevice, target.open_fast()?, device => {
+            Ok(Self { any: device.allocate(len, device.current_stream())?.into(), backend: target.backend })
+        })
     }
 
     /// Allocates `len` bytes for work on `stream`. Their contents are arbitrary.

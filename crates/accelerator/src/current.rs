@@ -65,18 +65,21 @@ pub fn set_device_idx<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
 /// Errors of [`DeviceArg`] and of opening the device.
 pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
     let target = device.into().resolve()?;
-    match selection::stream(target.backend, target.index) {
-        Some(stream) => Ok(stream),
-        None => {
-            let stream = Stream::current_of(target.backend, target.open()?);
-            selection::exchange_stream(target.backend, target.index, Some(stream)); // so that the next call is fast
-            Ok(stream)
-        }
-    }
+    Ok(Stream::current_of(target.backend, target.open_fast()?))
 }
 
-/// Makes a stream the current stream of its device on this thread, and makes that device the current device. PyTorch:
-/// `torch.accelerator.set_stream`.
+/// Returns whether work on the current stream of the current device is captured in a graph instead of being executed.
+/// Opens the device. PyTorch: `torch.cuda.is_current_stream_capturing`.
+///
+/// # Errors
+/// Errors of [`DeviceArg`] and of opening the device; [`Error::Driver`].
+pub fn is_current_stream_capturing() -> Result<bool> {
+    current_stream(None)?.is_capturing()
+}
+
+/// Makes a stream the current stream of its device on this thread, and makes that device the current device. This is
+/// also the core's current stream, [`Accelerator::current_stream`](accelerator_core::Accelerator::current_stream).
+/// PyTorch: `torch.accelerator.set_stream`.
 ///
 /// # Errors
 /// [`Error::DeviceKindMismatch`] if the stream belongs to a backend other than the current accelerator;
@@ -84,7 +87,7 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
 pub fn set_stream(stream: &Stream) -> Result<()> {
     let (backend, index) = of_current_accelerator(stream)?;
     selection::exchange_index(backend, index);
-    selection::exchange_stream(backend, index, Some(*stream));
+    stream.accelerator().exchange_stream(stream.id());
     Ok(())
 }
 

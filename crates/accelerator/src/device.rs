@@ -1,11 +1,14 @@
 //! A device of any backend, and its allocators.
 
+use std::collections::BTreeMap;
+
 use accelerator_core::{
-    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo, OutOfMemory,
-    Recording, Result, Snapshot, Statistics, Stream, StreamId,
+    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemPoolId, MemoryInfo,
+    OutOfMemory, PoolStat, Recording, Result, Snapshot, Statistics, Stream, StreamId,
 };
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
+use crate::stream::numbered;
 
 // The callers of these methods are generic over the type of their device argument. The `match` is here to keep them
 // small.
@@ -39,6 +42,19 @@ impl AnyDevice {
         dispatch!(AnyDevice, self, device => device.stream_by_id(id).is_some())
     }
 
+    pub(crate) fn current_stream(self) -> StreamId {
+        dispatch!(AnyDevice, self, device => device.current_stream().id())
+    }
+
+    /// Makes a stream the current one of this thread, and returns the previous one. The number must come from the
+    /// device.
+    pub(crate) fn exchange_stream(self, id: StreamId) -> StreamId {
+        let before = self.current_stream();
+        let set = dispatch!(AnyDevice, self, device => device.set_current_stream(numbered(device, id)));
+        debug_assert!(set.is_ok(), "the stream is of this device");
+        before
+    }
+
     pub(crate) fn new_event(self, flags: EventFlags) -> AnyEvent {
         dispatch!(AnyDevice, self, device => device.event(flags).into())
     }
@@ -65,6 +81,18 @@ impl AnyDevice {
 
     pub(crate) fn empty_cache(self) -> Result<()> {
         dispatch!(AnyDevice, self, device => device.allocator().empty_cache())
+    }
+
+    pub(crate) fn empty_pool_cache(self, pool: MemPoolId) -> Result<()> {
+        dispatch!(AnyDevice, self, device => device.allocator().empty_pool_cache(pool))
+    }
+
+    pub(crate) fn pool_snapshot(self, pool: MemPoolId) -> Snapshot {
+        dispatch!(AnyDevice, self, device => device.allocator().pool_snapshot(pool))
+    }
+
+    pub(crate) fn reserved_by_private_pools(self) -> BTreeMap<MemPoolId, PoolStat> {
+        dispatch!(AnyDevice, self, device => device.allocator().reserved_by_private_pools())
     }
 
     pub(crate) fn snapshot(self) -> Snapshot {

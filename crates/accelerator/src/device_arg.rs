@@ -133,6 +133,16 @@ impl Target {
         memory::open(self.backend, self.index)
     }
 
+    /// Returns the device. Opens it if necessary. After the first call on a thread, this takes no lock.
+    pub(crate) fn open_fast(self) -> Result<AnyDevice> {
+        if let Some(device) = selection::device(self.backend, self.index) {
+            return Ok(device);
+        }
+        let device = self.open()?;
+        selection::remember(self.backend, self.index, device);
+        Ok(device)
+    }
+
     /// Returns the device if it is open.
     pub(crate) fn opened(self) -> Option<AnyDevice> {
         self.backend.opened(self.index)

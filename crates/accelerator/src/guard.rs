@@ -71,6 +71,6 @@ impl StreamGuard {
     /// The errors of [`set_stream`](crate::set_stream).
     pub fn new(stream: &Stream) -> Result<Self> {
         let (backend, index) = current::of_current_accelerator(stream)?;
-        Ok(Self { _stream: Restore::stream(backend, index, *stream), _device: Restore::device(backend, index) })
+        Ok(Self { _stream: Restore::stream(*stream), _device: Restore::device(backend, index) })
     }
 }

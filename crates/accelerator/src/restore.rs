@@ -7,7 +7,9 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-use crate::backends::BuiltIn;
+use accelerator_core::StreamId;
+
+use crate::backends::{AnyDevice, BuiltIn};
 use crate::selection;
 use crate::stream::Stream;
 
@@ -18,12 +20,12 @@ thread_local! {
 }
 
 /// A saved selection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Saved {
     /// The current device of a backend.
     Device { backend: BuiltIn, index: u32 },
     /// The current stream of a device.
-    Stream { backend: BuiltIn, index: u32, stream: Option<Stream> },
+    Stream { device: AnyDevice, id: StreamId },
 }
 
 /// Restores one selection of this thread on drop. Not `Send`, since the selection belongs to the thread.
@@ -40,9 +42,10 @@ impl Restore {
         Self::new(Saved::Device { backend, index: selection::exchange_index(backend, index) })
     }
 
-    /// Makes a stream of a device of a backend current and saves the one that was.
-    pub(crate) fn stream(backend: BuiltIn, index: u32, stream: Stream) -> Self {
-        Self::new(Saved::Stream { backend, index, stream: selection::exchange_stream(backend, index, Some(stream)) })
+    /// Makes a stream the current one of its device and saves the one that was.
+    pub(crate) fn stream(stream: Stream) -> Self {
+        let device = stream.accelerator();
+        Self::new(Saved::Stream { device, id: device.exchange_stream(stream.id()) })
     }
 
     fn new(saved: Saved) -> Self {
@@ -87,9 +90,7 @@ impl Saved {
     fn is_same_selection(self, other: Self) -> bool {
         match (self, other) {
             (Self::Device { backend, .. }, Self::Device { backend: other, .. }) => backend == other,
-            (Self::Stream { backend, index, .. }, Self::Stream { backend: other_backend, index: other_index, .. }) => {
-                (backend, index) == (other_backend, other_index)
-            }
+            (Self::Stream { device, .. }, Self::Stream { device: other, .. }) => device.address() == other.address(),
             _ => false,
         }
     }
@@ -97,7 +98,7 @@ impl Saved {
     fn restore(self) {
         match self {
             Self::Device { backend, index } => _ = selection::exchange_index(backend, index),
-            Self::Stream { backend, index, stream } => _ = selection::exchange_stream(backend, index, stream),
+            Self::Stream { device, id } => _ = device.exchange_stream(id),
         }
     }
 }

@@ -1,17 +1,16 @@
-//! The current device, and the current stream of each device, for each thread and backend.
+//! The current device of each thread and backend. The current streams are the core's.
 //!
-//! A thread that is ending no longer has a selection: device 0 and the default streams are then current.
+//! A thread that is ending no longer has a selection: device 0 is then current.
 
 use std::cell::RefCell;
 
-use crate::backends::{BuiltIn, ENTRIES};
-use crate::stream::Stream;
+use crate::backends::{AnyDevice, BuiltIn, ENTRIES};
 
 #[derive(Default)]
 struct Selection {
     index: u32,
-    /// The current streams by device index. `None` means the default stream, which has not been requested yet.
-    streams: Vec<Option<Stream>>,
+    /// The devices that this thread has used, by index. Finding an open device takes a lock, and this does not.
+    devices: Vec<Option<AnyDevice>>,
 }
 
 thread_local! {
@@ -28,22 +27,20 @@ pub(crate) fn exchange_index(backend: BuiltIn, index: u32) -> u32 {
     with(backend, |selection| std::mem::replace(&mut selection.index, index)).unwrap_or_default()
 }
 
-/// Returns the current stream of a device, if any was selected or requested.
-pub(crate) fn stream(backend: BuiltIn, index: u32) -> Option<Stream> {
-    with(backend, |selection| *selection.streams.get(index as usize)?).flatten()
+/// Returns an open device, if this thread has [used](remember) it.
+pub(crate) fn device(backend: BuiltIn, index: u32) -> Option<AnyDevice> {
+    with(backend, |selection| *selection.devices.get(index as usize)?).flatten()
 }
 
-/// Makes a stream the current stream of a device. `None` means the default stream. Returns the previous one, like
-/// [`stream`].
-pub(crate) fn exchange_stream(backend: BuiltIn, index: u32, stream: Option<Stream>) -> Option<Stream> {
+/// Makes the next [`device`] return this one.
+pub(crate) fn remember(backend: BuiltIn, index: u32, device: AnyDevice) {
     let index = index as usize;
-    with(backend, |Selection { streams, .. }| {
-        if streams.len() <= index {
-            streams.resize(index + 1, None);
+    with(backend, |Selection { devices, .. }| {
+        if devices.len() <= index {
+            devices.resize(index + 1, None);
         }
-        std::mem::replace(&mut streams[index], stream)
-    })
-    .flatten()
+        devices[index] = Some(device);
+    });
 }
 
 fn with<T>(backend: BuiltIn, f: impl FnOnce(&mut Selection) -> T) -> Option<T> {

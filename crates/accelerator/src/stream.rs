@@ -8,7 +8,6 @@ use accelerator_core::{Accelerator, Backend, Device, Error, Result, StreamId};
 use crate::backends::{AnyDevice, BuiltIn, dispatch};
 use crate::device_arg::DeviceArg;
 use crate::event::Event;
-use crate::selection;
 
 /// A stream of a device. Work submitted to it runs in order, and may run at the same time as work on other streams.
 ///
@@ -130,12 +129,14 @@ impl Stream {
         event.record(Some(self))
     }
 
-    /// Returns the current stream of an open device on this thread. For a device instance that the program opened
-    /// itself, this is always the default stream.
+    /// Returns the current stream of an open device on this thread.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
-        let selected = selection::stream(backend, accelerator.device().index);
-        let of_this = selected.filter(|stream| stream.accelerator.address() == accelerator.address());
-        of_this.unwrap_or(Self { accelerator, backend, id: StreamId::DEFAULT })
+        Self::with_id(backend, accelerator, accelerator.current_stream())
+    }
+
+    /// Returns the stream with this number, which must come from the device.
+    pub(crate) fn with_id(backend: BuiltIn, accelerator: AnyDevice, id: StreamId) -> Self {
+        Self { accelerator, backend, id }
     }
 
     pub(crate) fn accelerator(&self) -> AnyDevice {

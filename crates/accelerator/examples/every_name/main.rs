@@ -3,6 +3,7 @@
 mod buffers;
 mod devices;
 mod events;
+mod graphs;
 mod memory;
 mod streams;
 mod tracker;
@@ -18,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     streams::run()?;
     events::run()?;
     buffers::run()?;
+    graphs::run()?;
     memory::run()?;
     tracker::run()?;
     println!("every name in the README's tables works as documented");

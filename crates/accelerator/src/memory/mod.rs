@@ -15,7 +15,7 @@ mod settings;
 mod statistics;
 mod summary;
 
-pub use cache::{empty_cache, empty_host_cache, memory_snapshot};
+pub use cache::{empty_cache, empty_host_cache, empty_pool_cache, memory_snapshot, pool_snapshot};
 pub use device::DeviceMemory;
 pub use history::{histories, record_history};
 pub use hooks::{Hook, add_free_memory_callback, attach_out_of_memory_observer, remove_hook};
@@ -25,6 +25,7 @@ pub(crate) use settings::open;
 pub use settings::{get_allocator_settings, set_allocator_settings};
 pub use statistics::{
     max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats, memory_summary,
-    memory_summary_abbreviated, reset_accumulated_memory_stats, reset_peak_memory_stats, statistics,
+    memory_summary_abbreviated, reserved_by_private_pools, reset_accumulated_memory_stats, reset_peak_memory_stats,
+    statistics,
 };
 pub use summary::memory_summary_of;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use accelerator_core::{Device, PoolStat, Result, Statistics};
+use accelerator_core::{Device, MemPoolId, PoolStat, Result, Statistics};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::{DeviceArg, Target};
@@ -13,12 +13,28 @@ use crate::device_arg::{DeviceArg, Target};
 /// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then `oversize_{allocations,
 /// segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`, `num_sync_all_streams`,
 /// `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. The values of `allocation.*` also
-/// appear as `allocated.*`, which is the name in PyTorch's documentation.
+/// appear as `allocated.*`, which is the name in PyTorch's documentation. Each private pool that has had memory has
+/// `reserved_bytes_by_private_pools.ID.{all, small_pool, large_pool}.…`, with an ID such as `0_1`, even when it is
+/// gone.
 ///
 /// # Errors
 /// Errors of [`DeviceArg`].
 pub fn memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<String, i64>> {
-    Ok(statistics(device)?.as_ref().map(Statistics::to_map).unwrap_or_default())
+    let Some(device) = used(device)? else { return Ok(BTreeMap::new()) };
+    let mut values = device.statistics().to_map();
+    for (pool, reserved) in device.reserved_by_private_pools() {
+        values.extend(reserved.entries(&format!("reserved_bytes_by_private_pools.{pool}")));
+    }
+    Ok(values)
+}
+
+/// Returns the bytes that each private pool of a device holds and has held from the driver, also for pools that are
+/// gone. PyTorch: `reserved_bytes_by_private_pools` of `torch.accelerator.memory_stats`, but without building names.
+///
+/// # Errors
+/// Errors of [`DeviceArg`].
+pub fn reserved_by_private_pools<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<MemPoolId, PoolStat>> {
+    Ok(used(device)?.map(|device| device.reserved_by_private_pools()).unwrap_or_default())
 }
 
 /// Returns all statistics of a device's allocator as a struct, or `None` while the device is not in use. PyTorch:
@@ -105,8 +121,10 @@ pub fn memory_summary_abbreviated<'a>(device: impl Into<DeviceArg<'a>>) -> Resul
 
 fn summary(target: Target, abbreviated: bool) -> String {
     let device = Device { kind: target.backend.kind(), index: target.index };
-    let statistics = used_target(target).map(|device| device.statistics()).unwrap_or_default();
-    super::memory_summary_of(device, &statistics, abbreviated)
+    let used = used_target(target);
+    let statistics = used.map(|device| device.statistics()).unwrap_or_default();
+    let private = used.map(|device| device.reserved_by_private_pools()).unwrap_or_default();
+    super::memory_summary_of(device, &statistics, &private, abbreviated)
 }
 
 fn used<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<AnyDevice>> {

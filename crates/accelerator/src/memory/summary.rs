@@ -1,6 +1,8 @@
 //! The table of `torch.cuda.memory_summary`.
 
-use accelerator_core::{Device, PoolStat, Stat, Statistics};
+use std::collections::BTreeMap;
+
+use accelerator_core::{Device, MemPoolId, PoolStat, Stat, Statistics};
 
 const WIDTH: usize = 75;
 
@@ -8,8 +10,14 @@ const WIDTH: usize = 75;
 /// `abbreviated` omits the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
 ///
 /// As in PyTorch, the first line of each group determines the unit, and values are truncated to whole units. Unlike in
-/// PyTorch, a line at the end says whether [`Statistics::expandable_segments`] are in use.
-pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
+/// PyTorch, there are lines for the bytes that [each private pool](super::reserved_by_private_pools) holds now, and one
+/// at the end if [`Statistics::expandable_segments`] are in use.
+pub fn memory_summary_of(
+    device: Device,
+    statistics: &Statistics,
+    private: &BTreeMap<MemPoolId, PoolStat>,
+    abbreviated: bool,
+) -> String {
     let (rule, thick_rule) = ("-".repeat(WIDTH), "=".repeat(WIDTH));
     let title = format!("Memory summary of {device}");
     let ooms = format!("OOMs: {}", statistics.num_ooms);
@@ -23,9 +31,12 @@ pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: b
         thick_rule.clone(),
         format!(" {:^21} | {} ", "Metric", columns.join(" | ")),
     ];
-    for (name, pools, format) in groups(statistics) {
+    let private = private.iter().filter(|(_, reserved)| reserved.all.current > 0);
+    let private = private.map(|(pool, reserved)| (format!("Private pool {pool}"), reserved, size as Format));
+    let groups = groups(statistics).map(|(name, pools, format)| (name.to_owned(), pools, format));
+    for (name, pools, format) in groups.into_iter().chain(private) {
         lines.push(rule.clone());
-        lines.push(line(name, &pools.all, &pools.all, format));
+        lines.push(line(&name, &pools.all, &pools.all, format));
         if !abbreviated {
             lines.push(line("      from large pool", &pools.large_pool, &pools.all, format));
             lines.push(line("      from small pool", &pools.small_pool, &pools.all, format));
