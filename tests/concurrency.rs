@@ -7,6 +7,8 @@ mod moments;
 mod peaks;
 #[path = "concurrency/pinned.rs"]
 mod pinned;
+#[path = "concurrency/pools.rs"]
+mod pools;
 #[path = "concurrency/reader.rs"]
 mod reader;
 #[path = "concurrency/recording.rs"]

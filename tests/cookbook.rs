@@ -28,6 +28,7 @@ macro_rules! recipes {
 
 recipes! {
     allocate_and_copy in "cookbook/allocate_and_copy.rs"
+    capture_a_graph in "cookbook/capture_a_graph.rs"
     find_a_leak in "cookbook/find_a_leak.rs"
     first_program in "cookbook/first_program.rs"
     fragmentation in "cookbook/fragmentation.rs"
@@ -36,6 +37,8 @@ recipes! {
     overlap_copies in "cookbook/overlap_copies.rs"
     peak_of_a_step in "cookbook/peak_of_a_step.rs"
     pinned_memory in "cookbook/pinned_memory.rs"
+    pool_for_a_phase in "cookbook/pool_for_a_phase.rs"
+    pool_with_its_own_source in "cookbook/pool_with_its_own_source.rs"
     share_between_streams in "cookbook/share_between_streams.rs"
     write_a_backend in "cookbook/write_a_backend.rs"
     write_a_snapshot in "cookbook/write_a_snapshot.rs"

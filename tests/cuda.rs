@@ -18,6 +18,10 @@ mod every_call;
 mod exact;
 #[path = "cuda/failures.rs"]
 mod failures;
+#[path = "cuda/graphs.rs"]
+mod graphs;
+#[path = "cuda/marks.rs"]
+mod marks;
 #[path = "cuda/parity.rs"]
 mod parity;
 #[path = "cuda/peers.rs"]
@@ -28,6 +32,8 @@ mod programs;
 mod reach;
 #[path = "parity/recorded.rs"]
 mod recorded;
+#[path = "cuda/replays.rs"]
+mod replays;
 #[path = "cuda/rig.rs"]
 mod rig;
 #[path = "cuda/suite.rs"]
@@ -49,9 +55,12 @@ fn main() -> ExitCode {
         every_call::trials(),
         exact::trials(),
         failures::trials(),
+        graphs::trials(),
+        marks::trials(),
         parity::trials(),
         peers::trials(),
         reach::trials(),
+        replays::trials(),
         suite::trials(),
         virtual_memory::trials(),
     ];

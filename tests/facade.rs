@@ -14,8 +14,12 @@ mod environment;
 #[cfg(target_os = "linux")]
 #[path = "facade/fork.rs"]
 mod fork;
+#[path = "facade/graphs.rs"]
+mod graphs;
 #[path = "facade/guards.rs"]
 mod guards;
+#[path = "facade/mem_pools.rs"]
+mod mem_pools;
 #[path = "facade/memory.rs"]
 mod memory;
 #[path = "facade/opencl.rs"]
@@ -40,7 +44,9 @@ fn main() {
         environment::trials(),
         #[cfg(target_os = "linux")]
         fork::trials(),
+        graphs::trials(),
         guards::trials(),
+        mem_pools::trials(),
         memory::trials(),
         opencl::trials(),
         pinned::trials(),

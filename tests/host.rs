@@ -5,6 +5,17 @@
 #[path = "host/compact.rs"]
 mod compact;
 #[cfg(target_os = "linux")]
+#[path = "host/compact_pools.rs"]
+mod compact_pools;
+#[path = "host/graphs.rs"]
+mod graphs;
+#[cfg(target_os = "linux")]
+#[path = "host/sleep.rs"]
+mod sleep;
+#[cfg(target_os = "linux")]
+#[path = "programs/sleep.rs"]
+mod sleep_cycles;
+#[cfg(target_os = "linux")]
 #[path = "host/virtual_memory.rs"]
 mod virtual_memory;
 

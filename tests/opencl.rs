@@ -6,10 +6,14 @@
 mod bytes;
 #[path = "programs/caches.rs"]
 mod caches;
+#[path = "opencl/captured.rs"]
+mod captured;
 #[path = "opencl/events.rs"]
 mod events;
 #[path = "opencl/failures.rs"]
 mod failures;
+#[path = "opencl/graphs.rs"]
+mod graphs;
 #[path = "opencl/kernels.rs"]
 mod kernels;
 #[path = "opencl/limits.rs"]
@@ -30,6 +34,7 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let trials = [
         bytes::trials(),
+        graphs::trials(),
         kernels::trials(),
         release::trials(),
         limits::trials(),

@@ -13,7 +13,10 @@ use recorded::Recorded;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let classic = ["oracle", "settings"].into_iter().flat_map(recorded::whole).chain(recorded::models());
+    let classic = ["oracle", "settings", "pools", "pools_expandable", "pools_mixed"]
+        .into_iter()
+        .flat_map(recorded::whole)
+        .chain(recorded::models());
     let device_memory = classic.chain(recorded::expandable());
     let host_memory = recorded::whole("pinned").into_iter();
     let trials = device_memory

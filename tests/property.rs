@@ -21,6 +21,8 @@ mod failing;
 mod model;
 #[path = "property/pinned.rs"]
 mod pinned;
+#[path = "property/pools.rs"]
+mod pools;
 #[path = "property/streams.rs"]
 mod streams;
 

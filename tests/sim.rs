@@ -4,6 +4,8 @@
 
 #[path = "sim/faulty.rs"]
 mod faulty;
+#[path = "sim/faulty_graphs.rs"]
+mod faulty_graphs;
 #[path = "sim/faulty_virtual_memory.rs"]
 mod faulty_virtual_memory;
 #[path = "sim/simulated.rs"]
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         simulated::trials(),
         virtual_memory::trials(),
         faulty::trials(),
+        faulty_graphs::trials(),
         faulty_virtual_memory::trials(),
         suite::trials(),
     ];

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator::{Buffer, MIB, memory, set_accelerator};
+use accelerator::{Buffer, MIB, MemPool, memory, set_accelerator, use_mem_pool};
 use accelerator_tracker::history::{
     ContextsOf, HistoryOptions, Stacks, dump_snapshot, record_memory_history, set_memory_metadata, snapshot,
     stop_memory_history,
@@ -144,4 +144,29 @@ fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     memory::set_allocator_settings("").unwrap();
     stop_memory_history(None).unwrap();
     assert!(trace().is_empty());
+}
+
+#[test]
+fn files_tell_which_pool_memory_belongs_to() {
+    let _one = host();
+    let pool = MemPool::new(None).unwrap();
+    record_memory_history(HistoryOptions::default(), None).unwrap();
+    let ordinary = Buffer::allocate(1, None).unwrap();
+    let guard = use_mem_pool(&pool);
+    let inside = Buffer::allocate(1, None).unwrap();
+    drop(guard);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.pickle");
+    dump_snapshot(&file).unwrap();
+    let read = MemorySnapshot::read(&file).unwrap();
+    let of_segments: Vec<_> = read.segments.iter().map(|segment| segment.pool_id).collect();
+    assert!(of_segments.len() == 2 && of_segments.contains(&(0, 0)) && of_segments.contains(&pool.id().numbers()));
+    let of_entries: Vec<_> = read.device_traces[0].iter().map(|entry| (entry.action.name(), entry.pool_id)).collect();
+    let private = pool.id().numbers();
+    assert_eq!(
+        of_entries,
+        [("segment_alloc", (0, 0)), ("alloc", (0, 0)), ("segment_alloc", private), ("alloc", private)]
+    );
+    drop((ordinary, inside));
+    stop_memory_history(None).unwrap();
 }

@@ -47,6 +47,7 @@ fn statistics(values: &BTreeMap<&'static str, i64>) -> Statistics {
         num_device_free: values["num_device_free"],
         num_oom_rejections: values["num_oom_rejections"],
         max_split_size: values["max_split_size"],
+        paused_bytes: 0,
         expandable_segments: false,
     }
 }
@@ -65,7 +66,7 @@ fn every_key_of_pytorch_is_ours() {
 #[test]
 fn the_table_shows_the_numbers_of_pytorch() {
     let device = Device { kind: DeviceKind::new("cuda"), index: 0 };
-    let ours = memory_summary_of(device, &statistics(&pytorch_stats()), false);
+    let ours = memory_summary_of(device, &statistics(&pytorch_stats()), &BTreeMap::new(), false);
     let theirs = SUMMARY.replace("GPU reserved memory  ", "Reserved memory      ");
     let theirs = theirs.replace("GPU reserved segments", "Reserved segments    ");
     let theirs = theirs.replace("Oversize GPU segments", "Oversize segments    ");
@@ -76,7 +77,7 @@ fn the_table_shows_the_numbers_of_pytorch() {
     assert_eq!(table(&ours), table(&theirs));
 
     let expandable = Statistics { expandable_segments: true, ..statistics(&pytorch_stats()) };
-    let (ours, mut own) = (table(&ours), table(&memory_summary_of(device, &expandable, false)));
+    let (ours, mut own) = (table(&ours), table(&memory_summary_of(device, &expandable, &BTreeMap::new(), false)));
     let line = own.remove(own.len() - 2);
     assert!(line.contains("expandable segments in use") && line.len() == ours[0].len(), "{line}");
     assert_eq!(own.remove(own.len() - 2), ours[1], "a rule");

@@ -9,12 +9,16 @@ mod bytes;
 mod caches;
 #[path = "vulkan/failures.rs"]
 mod failures;
+#[path = "vulkan/graphs.rs"]
+mod graphs;
 #[path = "vulkan/kernels.rs"]
 mod kernels;
 #[path = "vulkan/limits.rs"]
 mod limits;
 #[path = "vulkan/native.rs"]
 mod native;
+#[path = "vulkan/numbers.rs"]
+mod numbers;
 #[path = "vulkan/rig.rs"]
 mod rig;
 #[path = "vulkan/spy.rs"]
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
         limits::trials(),
         native::trials(),
         failures::trials(),
+        graphs::trials(),
         virtual_memory::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()

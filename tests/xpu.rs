@@ -14,12 +14,18 @@ mod events;
 mod every_call;
 #[path = "xpu/failures.rs"]
 mod failures;
+#[path = "xpu/graph_failures.rs"]
+mod graph_failures;
+#[path = "xpu/graphs.rs"]
+mod graphs;
 #[path = "xpu/lost.rs"]
 mod lost;
 #[path = "xpu/memory.rs"]
 mod memory;
 #[path = "xpu/native.rs"]
 mod native;
+#[path = "xpu/numbers.rs"]
+mod numbers;
 #[path = "xpu/operators.rs"]
 mod operators;
 #[path = "xpu/parity.rs"]
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
         events::trials(),
         every_call::trials(),
         failures::trials(),
+        graph_failures::trials(),
+        graphs::trials(),
         lost::trials(),
         memory::trials(),
         native::trials(),

@@ -261,6 +261,7 @@ fn other_errors() -> Outcome {
         (Code::CUDA_ERROR_INVALID_DEVICE, Kind::InvalidArgument),
         (Code::CUDA_ERROR_INVALID_CONTEXT, Kind::InvalidArgument),
         (Code::CUDA_ERROR_INVALID_HANDLE, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_ILLEGAL_STATE, Kind::InvalidArgument),
         (Code::CUDA_ERROR_TOO_MANY_PEERS, Kind::Other),
         (Code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, Kind::Other), // between sticky codes
         (Code::CUDA_ERROR_NOT_PERMITTED, Kind::Other),
@@ -268,7 +269,9 @@ fn other_errors() -> Outcome {
         (Code::CUDA_ERROR_SYSTEM_NOT_READY, Kind::Other),
         (Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, Kind::Other),
         (Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, Kind::Other),
-        (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Kind::Other),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_TIMEOUT, Kind::Other),
         (Code::CUDA_ERROR_UNKNOWN, Kind::Other),
     ];
     let device = device()?;

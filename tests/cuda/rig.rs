@@ -90,6 +90,9 @@ controls! {
     live_pages = b"cuda_sim_live_physical" () -> u64;
     live_mappings = b"cuda_sim_live_mappings" () -> u64;
     live_pinned = b"cuda_sim_live_pinned" () -> u64;
+    live_graphs = b"cuda_sim_live_graphs" () -> u64;
+    live_executables = b"cuda_sim_live_executables" () -> u64;
+    live_captures = b"cuda_sim_live_captures" () -> u64;
     /// Returns the number of streams that were created and not destroyed, without the default ones.
     live_streams = b"cuda_sim_live_streams" () -> u64;
     /// Returns the number of copies between devices that went through the host.
@@ -106,6 +109,11 @@ pub(crate) fn fail(name: &str, n: u64, code: c_int) {
 /// Returns the number of calls of this name so far.
 pub(crate) fn calls_of(name: &str) -> u64 {
     calls_named(CString::new(name).unwrap().as_ptr())
+}
+
+/// Checks that no captures and graphs are left.
+pub(crate) fn check_no_graphs() {
+    assert_eq!([live_captures(), live_graphs(), live_executables()], [0; 3]);
 }
 
 /// Fails if the simulated driver is loaded and has recorded violations.

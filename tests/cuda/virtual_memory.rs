@@ -11,6 +11,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("virtual_memory::one_memory_at_two_addresses", &[], virtual_memory::two_addresses::<Cuda>),
         trial("virtual_memory::grows_in_place", &[], virtual_memory::grows_in_place::<Cuda>),
+        trial("virtual_memory::sleep", &[], virtual_memory::sleep::<Cuda>),
         trial("virtual_memory::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], || {
             virtual_memory::out_of_memory::<Cuda>("cuMemCreate")
         }),

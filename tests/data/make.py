@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Regenerates the parity data of this folder: traces, and the output of PyTorch's own allocator for them.
 
-    tests/data/make.py REPLAY ORACLE_TRACES MODEL_TRACES
+    tests/data/make.py REPLAY ORACLE_TRACES MODEL_TRACES [POOL_TRACES]
 
 REPLAY         a program that replays a trace through PyTorch's allocator, with output as in docs/TRACE_FORMAT.md
 ORACLE_TRACES  a folder with the 92 traces edge_*.txt, rand_*.txt, train_*.txt, kv_*.txt
 MODEL_TRACES   a folder with recorded traces of real models, *.trace.zst
+POOL_TRACES    a folder with the 95 traces of memory pools: pool_*.txt, capture_*.txt, checkpoint*.txt, ...; REPLAY
+               must then model captures
 
 The traces of jobs/ must exist already; they have their own recorder. Needs zstd. Writes these compressed files:
 
@@ -13,6 +15,8 @@ oracle/NAME.trace.zst, NAME.out.zst      each of the 92 traces
 oracle/NAME.expandable.out.zst           the output with `conf expandable_segments:True` at the start
 settings/NAME.trace.zst, NAME.out.zst    random traces with added settings, fractions and failures
 expandable/NAME.trace.zst, NAME.out.zst  other random traces, which also switch expandable segments on and off
+pools/NAME.trace.zst, NAME.out.zst       each of the 95 traces of memory pools
+pools_expandable/..., pools_mixed/...    the same with expandable segments, and with both kinds by turns
 models/NAME.trace.zst                    the recorded traces, except those that are part of `accel`
 models/NAME.SETTING.out.zst              statistics and snapshot at the end, for each line of models/settings.txt
 
@@ -23,6 +27,7 @@ models/expandable.txt, jobs/expandable.txt    the results of each recorded trace
 """
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -70,6 +75,11 @@ EXPANDABLE_LATER = [
     "roundup_power2_divisions:8",
     "garbage_collection_threshold:0.6",
 ]
+
+
+POOL_SEEDS = 20  # the random traces that are also replayed with expandable segments
+RELEASES = ["pool_release", "pool_decref", "graph_reset"]
+ALMOST_NEVER = 0.99999999  # no threshold of garbage collection is this high in a trace
 
 
 def replay(program, text):
@@ -144,8 +154,85 @@ def with_expandable_segments(text, seed):
     return "\n".join(lines + ["snapshot", "stats"]) + "\n"
 
 
+def without_differences(text, expandable, is_random):
+    """Returns a trace of pools without what our allocator answers differently on purpose, or PyTorch wrongly.
+
+    Uses that are recorded in a capture are of streams that take part in it; no garbage is collected in a capture. With
+    expandable segments, released pools are not emptied by name, and random traces release none, because PyTorch may
+    lose count of their memory.
+    """
+    expandable_later = is_random and "expandable_segments" not in text
+    dropped = set(RELEASES) if expandable and expandable_later else set()
+    lines, collecting, captures = [], None, {}
+    for line in text.splitlines():
+        op, *words = line.split("#")[0].split() or [""]
+        if op == "conf" and (str(ALMOST_NEVER) in line or lines[-1:] == [line]):
+            continue  # this trace is an earlier result
+        if op == "conf" and "garbage_collection_threshold" in line:
+            collecting = line
+        if op == "capture_begin":
+            if collecting:
+                lines.append(re.sub("threshold:[0-9.]+", f"threshold:{ALMOST_NEVER}", collecting))
+            captures[words[0]] = {words[0]}
+        for members in captures.values():
+            if op == "wait" and words[1] in members:
+                members.add(words[0])
+        if op == "record" and captures and not any(words[1] in members for members in captures.values()):
+            line = f"record {words[0]} {list(captures)[-1]}"
+        empties_pool = op == "empty_cache" and words
+        if op not in dropped and not (empties_pool and (expandable or "expandable_segments" in text)):
+            lines.append(line)
+        if op == "capture_end":
+            del captures[words[0]]
+            lines.extend([collecting] if collecting else [])
+    return "\n".join(lines) + "\n"
+
+
+def with_both_kinds(text, seed):
+    """Returns a trace of pools with lines that switch expandable segments on and off."""
+    r = random.Random(f"pools {seed}")
+    lines, conf, has_begun = [], [], False
+    for line in text.splitlines():
+        lines.append(line)
+        if line.startswith("conf "):
+            conf = [setting for setting in line.split()[1].split(",") if "expandable_segments" not in setting]
+        has_begun |= line.startswith(("alloc", "free"))
+        if has_begun and r.random() < 1 / 25:
+            lines.append(f"conf {','.join([*conf, f'expandable_segments:{r.random() < 0.5}'])}")
+    return "\n".join(lines) + "\n"
+
+
+def write_pools(program, folder, name, text):
+    """Writes a trace and PyTorch's output, unless PyTorch fails or depends on chance."""
+    try:
+        out = replay(program, text)
+        if out != replay(program, text):
+            raise ValueError("two replays differ")
+    except (subprocess.CalledProcessError, ValueError) as error:
+        print(f"{folder}/{name} is left out: {error}", file=sys.stderr)
+        return
+    compress(HERE / folder / f"{name}.trace.zst", text)
+    compress(HERE / folder / f"{name}.out.zst", out)
+
+
+def write_all_pools(program, traces):
+    for path in sorted(traces.glob("*.txt")):
+        text, name = path.read_text(), path.stem
+        is_random = name.startswith("poolrand_")
+        write_pools(program, "pools", name, without_differences(text, False, is_random))
+        is_further = is_random and int(name.removeprefix("poolrand_")) > POOL_SEEDS
+        if is_further or is_random and "garbage_collection_threshold" in text:
+            continue  # PyTorch collects garbage in captures when the device is full
+        mapped = without_differences(text, True, is_random)
+        if "expandable_segments" not in text:
+            write_pools(program, "pools_expandable", name, f"{EXPANDABLE}\n{mapped}")
+        write_pools(program, "pools_mixed", name, with_both_kinds(mapped, name))
+
+
 def main():
     program, traces, models = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    for pools in sys.argv[4:]:
+        write_all_pools(program, pathlib.Path(pools))
     for path in sorted(traces.glob("*.txt")):
         text = path.read_text()
         compress(HERE / "oracle" / f"{path.stem}.trace.zst", text)

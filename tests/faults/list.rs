@@ -196,4 +196,39 @@ faults! {
     DestroyLeaks: "`destroy` does nothing.", 146, "`destroy` gives nothing back";
     MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146,
         "`maps_twice` says yes, but";
+
+    // Graphs.
+    CapturedWorkRunsAtOnce: "Captured work also runs at once.", 150, "a captured `fill` ran before `launch`", on [Host, Cuda];
+    LaunchDoesNothing: "`launch` does nothing.", 150, "`launch` did not run a captured `fill`", on [Host, Cuda];
+    LaunchOnlyOnce: "Only the first launch of a graph does anything.", 150,
+        "`launch` did not run a captured `fill`", on [Host, Cuda];
+    WaitDoesNotJoinACapture: "A `wait` for an event of a capture does nothing on a stream that does not capture.", 151,
+        "after `wait` for one that waits for it", on [Host];
+    CaptureNumbersRepeat: "`capture_of` is 1 for every capture.", 151, "`capture_of` has the same number", on [Host, Cuda];
+    EndJoinsStreams: "`end` waits for streams that the program forgot to wait for.", 152,
+        "`end` did not fail, though another", on [Host, Cuda];
+    FailedEndKeepsTheCapture: "Streams capture for ever once `end` has failed.", 152,
+        "after an `end` that failed, `capture_of`", on [Host, Cuda];
+    EndWithoutBegin: "`end` returns an empty graph for a stream that does not capture.", 152,
+        "`end` did not fail on a stream", on [Host, Cuda];
+    BeginTwice: "`begin` does nothing on a stream that captures.", 152, "`begin` did not fail", on [Host, Cuda];
+    SynchronizeInACapture: "`synchronize` returns at once while the stream captures.", 153,
+        "`synchronize` did not fail", on [Host, Cuda];
+    IsIdleInACapture: "`is_idle` is true while the stream captures.", 153, "`is_idle` did not fail", on [Host, Cuda];
+    IsCompleteInACapture: "`is_complete` is true for an event that was recorded in a capture.", 153,
+        "`is_complete` did not fail", on [Host, Cuda];
+    WaitHostInACapture: "`wait_host` returns at once for an event that was recorded in a capture.", 153,
+        "`wait_host` did not fail", on [Host, Cuda];
+    RefusedQueryLosesCapturedWork: "An `is_idle` that fails forgets what the stream has captured.", 153,
+        "captured work was lost after `is_idle`", on [Host];
+    LaunchOvertakesItsStream: "`launch` does not wait for earlier work of the stream.", 154,
+        "`launch` ran before earlier work", on [Host, Cuda];
+    LaunchesOverlap: "A launch does not wait for the launch before on another stream.", 154,
+        "`launch` ran before earlier work", on [Host, Cuda];
+    MarkOutsideOfCaptures: "`mark` returns 0 for a stream that captures nothing.", 155,
+        "`mark` has a number", on [Host, Cuda];
+    PrecedeAlwaysTrue: "`precede` is always true.", 155, "`precede` says", on [Host, Cuda];
+    PrecedeAlwaysFalse: "`precede` is always false.", 155, "`precede` says", on [Host, Cuda];
+    PrecedeIgnoresOrder: "`precede` answers in the order of the marks, not of the question.", 155,
+        "`precede` says", on [Host, Cuda];
 }

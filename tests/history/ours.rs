@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use accelerator_cli::replay::{Outcome, PlainOutput, Replayer, Setup};
+use accelerator_cli::replay::{Outcome, PlainOutput, Replayer, Segments, Setup};
 use accelerator_cli::trace::{Line, Op, Source};
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
@@ -34,9 +34,10 @@ pub(crate) fn replay(trace: String, max_entries: usize) -> Result<Replayed, Fail
         replayer.step(&line?)?;
     }
     let history = accelerator.allocator().history();
-    let Outcome::Snapshot(_, numbers, _) = replayer.step(&Line { number: 0, op: Op::Snapshot })? else {
+    let Outcome::Snapshot(segments) = replayer.step(&Line { number: 0, op: Op::Snapshot })? else {
         return Err("no snapshot".into());
     };
+    let numbers = segments.streams;
     replayer.end()?;
     let (device, properties) = (accelerator.device(), accelerator.properties().clone());
     Ok(Replayed { history, numbers, device, properties })
@@ -48,7 +49,8 @@ pub(crate) fn lines(replayed: &Replayed) -> Vec<String> {
     let entries = history.entries.iter().filter_map(|entry| line(entry, numbers)).collect();
     let mut lines = sorted_completions(entries);
     let mut output = PlainOutput::new(Vec::new(), false);
-    let outcome = Outcome::Snapshot(history.snapshot.clone(), numbers.clone(), Sim::BASE);
+    let (snapshot, streams) = (history.snapshot.clone(), numbers.clone());
+    let outcome = Outcome::Snapshot(Box::new(Segments { pool: None, snapshot, streams, base: Sim::BASE }));
     output.write(0, &outcome).expect("a string accepts everything");
     let text = String::from_utf8(output.finish().expect("a string takes all")).expect("ASCII");
     lines.extend(text.lines().filter(|line| !line.starts_with('@') && *line != "end").map(str::to_owned));
@@ -56,7 +58,7 @@ pub(crate) fn lines(replayed: &Replayed) -> Vec<String> {
 }
 
 fn line(entry: &HistoryEntry, numbers: &HashMap<u32, u32>) -> Option<String> {
-    let HistoryEntry { action, address, size, stream, time: _, context: _ } = entry;
+    let HistoryEntry { action, address, size, stream, mem_pool: _, time: _, context: _ } = entry;
     let place = address.wrapping_sub(Sim::BASE);
     let HistoryAction::Trace(action) = action else { return None };
     let place = match action {

@@ -212,11 +212,15 @@ fn threads() -> Outcome {
 }
 
 /// A kernel that another library compiled.
-pub(crate) struct Kernel(cl_kernel);
+pub(crate) struct Kernel(pub(crate) cl_kernel);
 
 impl Kernel {
     pub(crate) fn new(device: &'static Accelerator<OpenCl>, name: &CStr, source: &str) -> Result<Self, Failed> {
-        let (context, id) = device.backend().native();
+        Self::on(device.backend(), name, source)
+    }
+
+    pub(crate) fn on(backend: &OpenCl, name: &CStr, source: &str) -> Result<Self, Failed> {
+        let (context, id) = backend.native();
         let program = called(program::create_program_with_source(context, &[source]))?;
         called(program::build_program(program, &[id], c"", None, ptr::null_mut()))?;
         let made = called(kernel::create_kernel(program, name));

@@ -9,6 +9,7 @@ pub(crate) mod parity;
 pub(crate) mod peers;
 pub(crate) mod process;
 pub(crate) mod simulated;
+pub(crate) mod sleep;
 pub(crate) mod suite;
 pub(crate) mod surroundings;
 pub(crate) mod virtual_memory;

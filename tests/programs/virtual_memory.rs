@@ -11,7 +11,8 @@ use accelerator_core::{
 };
 
 use super::process::Outcome;
-use super::simulated::{Simulated, check_nothing_mapped};
+use super::simulated::{Simulated, check_nothing_mapped, device};
+use super::sleep::cycles;
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
@@ -36,6 +37,15 @@ fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8> {
     unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
     device.synchronize(&stream)?;
     Ok(byte)
+}
+
+/// Pauses and resumes a pool a thousand times, measured by the driver's own count of free memory.
+pub(crate) fn sleep<B: Simulated>() -> Outcome {
+    let device = device::<B>()?;
+    let free = || device.memory_info().unwrap().free;
+    let all = free();
+    cycles(device, 1000, || all - free())?;
+    check_nothing_mapped::<B>()
 }
 
 pub(crate) fn two_addresses<B: Simulated>() -> Outcome {

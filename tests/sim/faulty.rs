@@ -33,15 +33,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 const LEN: u64 = 4_096;
 
 /// A faulty driver with two streams and memory, created for each test.
-struct Rig {
-    driver: Faulty<Host>,
-    one: FaultyStream<Host>,
-    two: FaultyStream<Host>,
+pub(crate) struct Rig {
+    pub(crate) driver: Faulty<Host>,
+    pub(crate) one: FaultyStream<Host>,
+    pub(crate) two: FaultyStream<Host>,
     ptr: HostPtr,
 }
 
 impl Rig {
-    fn new() -> DriverResult<Self> {
+    pub(crate) fn new() -> DriverResult<Self> {
         let driver = Faulty::new(Host::open(0)?);
         let one = driver.stream(StreamKind::Default)?;
         let two = driver.stream(StreamKind::Side { priority: 0 })?;
@@ -52,13 +52,13 @@ impl Rig {
         Ok(rig)
     }
 
-    fn fill(&self, value: u8, stream: &FaultyStream<Host>) -> DriverResult<()> {
+    pub(crate) fn fill(&self, value: u8, stream: &FaultyStream<Host>) -> DriverResult<()> {
         // SAFETY: The memory is `LEN` bytes long.
         unsafe { self.driver.fill(self.ptr, value, len(), stream) }
     }
 
     /// Returns the current first byte, read through the inner driver without waiting for any stream.
-    fn now(&self) -> DriverResult<u8> {
+    pub(crate) fn now(&self) -> DriverResult<u8> {
         let mut byte = 0;
         let inner = self.driver.inner();
         inner.synchronize(self.one.inner())?;

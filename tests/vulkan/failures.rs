@@ -1,18 +1,17 @@
 //! What is left after a driver's call fails: a typed error with the call's name, and nothing allocated.
 #![allow(unsafe_code)]
 
-use std::fs;
-use std::path::Path;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, MIB, Place, StreamKind,
-    VirtualMemory,
+    Backend, CaptureMode, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, MIB, Place,
+    StreamKind, VirtualMemory,
 };
 use accelerator_vulkan::ash::vk;
 use accelerator_vulkan::{Vulkan, VulkanPtr, VulkanStream};
 use libtest_mimic::Trial;
 
+use crate::kernels::code;
 use crate::rig::{Outcome, bytes, trial};
 use crate::spy::Spied;
 
@@ -54,6 +53,17 @@ fn use_all(spied: &Spied, code: &[u8], host: &mut [u8]) -> DriverResult<()> {
     let halves = [(memory, LEN / 2), (memory.offset(LEN / 2), LEN / 2)];
     // SAFETY: With 0 elements, it touches nothing.
     unsafe { kernel.launch_native(&side, [1, 1, 1], &halves, &[0; 8]) }?;
+    let graphs = backend.graphs().unwrap();
+    graphs.begin(&stream, CaptureMode::default())?;
+    // SAFETY: As above.
+    unsafe { kernel.launch_native(&stream, [1, 1, 1], &halves, &[0; 8]) }?;
+    // SAFETY: The memory has that many bytes.
+    unsafe { backend.fill(memory.offset(1), 3, bytes(LEN - 1), &stream) }?;
+    let graph = graphs.end(&stream)?;
+    for launched in [&stream, &side] {
+        // SAFETY: As above.
+        unsafe { graph.launch(launched) }?;
+    }
     backend.synchronize(&side)?;
     backend.wait_host(&end)?;
     assert_eq!((backend.is_complete(&end), backend.is_idle(&side)), (Ok(true), Ok(true)));
@@ -83,14 +93,9 @@ fn use_mapped(backend: &Vulkan, memory: &dyn VirtualMemory<VulkanPtr>, stream: &
     Ok(())
 }
 
-fn code() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../backends/vulkan/examples/saxpy.spv");
-    fs::read(path).unwrap()
-}
-
 fn all_goes_well() -> Outcome {
     let spied = Spied::new()?;
-    use_all(&spied, &code(), &mut vec![1; LEN as usize])?;
+    use_all(&spied, &code()?, &mut vec![1; LEN as usize])?;
     assert_eq!(spied.left(), []);
     // What the program leaves goes with the backend.
     let backend = spied.open(64 * MIB)?;
@@ -107,7 +112,7 @@ fn all_goes_well() -> Outcome {
 
 /// Makes the calls of `use_all` fail one after the other. Returns how many failed.
 fn in_turn(result: vk::Result, kind: DriverErrorKind, name: &str) -> Result<u64, libtest_mimic::Failed> {
-    let (code, mut host) = (code(), vec![1; LEN as usize]);
+    let (code, mut host) = (code()?, vec![1; LEN as usize]);
     for number in 1.. {
         let spied = Spied::new()?;
         spied.fail(number, result);

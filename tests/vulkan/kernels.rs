@@ -47,10 +47,14 @@ fn valid() -> Result<Completion, Failed> {
     }
 }
 
+/// Returns the code of the shader, which has two buffers and two values of 4 bytes.
+pub(crate) fn code() -> io::Result<Vec<u8>> {
+    fs::read(example("saxpy.spv"))
+}
+
 pub(crate) fn saxpy(device: &'static Accelerator<Vulkan>) -> Result<Kernel, Failed> {
-    let code: io::Result<Vec<u8>> = fs::read(example("saxpy.spv"));
     // SAFETY: The file is valid, which a trial checks. The shader has two buffers, and two values of 4 bytes.
-    Ok(unsafe { device.backend().kernel(&code?, c"main", 2, 8) }?)
+    Ok(unsafe { device.backend().kernel(&code()?, c"main", 2, 8) }?)
 }
 
 fn computes() -> Outcome {

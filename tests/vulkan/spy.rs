@@ -30,6 +30,8 @@ struct Spy {
     failed: Option<&'static str>,
     /// Whether the device was lost, so that all calls fail.
     lost: bool,
+    /// The number of semaphores that submissions waited for.
+    waits: u64,
     /// The objects that were made and not destroyed, by kind.
     live: BTreeMap<&'static str, i64>,
 }
@@ -108,6 +110,11 @@ impl Spied {
             .collect()
     }
 
+    /// Returns the number of semaphores that submissions have waited for.
+    pub(crate) fn waits(&self) -> u64 {
+        spy().as_ref().unwrap().waits
+    }
+
     pub(crate) fn live(&self, kind: &str) -> i64 {
         spy().as_ref().unwrap().live.get(kind).copied().unwrap_or(0)
     }
@@ -144,6 +151,14 @@ fn refusal(name: &'static str) -> Option<vk::Result> {
     Some(result)
 }
 
+fn count_waits(count: u32, batches: *const vk::SubmitInfo<'static>) {
+    // SAFETY: The backend passes as many batches.
+    let batches = unsafe { std::slice::from_raw_parts(batches, count as usize) };
+    if let Some(spy) = spy().as_mut() {
+        spy.waits += batches.iter().map(|batch| u64::from(batch.wait_semaphore_count)).sum::<u64>();
+    }
+}
+
 fn count(kind: &'static str, change: i64) {
     if let Some(spy) = spy().as_mut() {
         *spy.live.entry(kind).or_default() += change;
@@ -153,7 +168,7 @@ fn count(kind: &'static str, change: i64) {
 /// Defines functions with the types of Vulkan's that call the driver, and `spied`, which finds them by name.
 macro_rules! spied {
     (
-        call { $( $call:ident($($argument:ident: $type:ty),*); )* }
+        call { $( $call:ident($($argument:ident: $type:ty),*) $(after $look:expr)?; )* }
         make { $( $make:ident, $destroy:ident; )* }
     ) => {
         mod calls {
@@ -170,6 +185,7 @@ macro_rules! spied {
                         if let Some(result) = refusal(stringify!($call)) {
                             return result;
                         }
+                        $($look;)?
                         type Function = extern "system" fn($($type),*) -> vk::Result;
                         // SAFETY: The driver's function has this type.
                         let real = unsafe { mem::transmute::<usize, Function>(REAL.load(Ordering::Relaxed)) };
@@ -252,7 +268,8 @@ macro_rules! spied {
 
 spied! {
     call {
-    vkQueueSubmit(queue: vk::Queue, count: u32, batches: *const c_void, fence: u64);
+    vkQueueSubmit(queue: vk::Queue, number: u32, batches: *const vk::SubmitInfo<'static>, fence: u64)
+        after count_waits(number, batches);
     vkQueueBindSparse(queue: vk::Queue, count: u32, batches: *const c_void, fence: u64);
     vkWaitSemaphores(device: vk::Device, wait: *const c_void, timeout: u64);
     vkGetSemaphoreCounterValue(device: vk::Device, semaphore: u64, value: *mut u64);

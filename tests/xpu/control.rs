@@ -42,6 +42,7 @@ controls! {
     live_host = b"ze_sim_live_host" () -> u64;
     live_contexts = b"ze_sim_live_contexts" () -> u64;
     live_lists = b"ze_sim_live_lists" () -> u64;
+    live_queues = b"ze_sim_live_queues" () -> u64;
     live_events = b"ze_sim_live_events" () -> u64;
     live_pools = b"ze_sim_live_pools" () -> u64;
     live_reservations = b"ze_sim_live_reservations" () -> u64;
@@ -91,6 +92,7 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
         ("host", live_host()),
         ("contexts", live_contexts()),
         ("lists", live_lists()),
+        ("queues", live_queues()),
         ("events", live_events()),
         ("pools", live_pools()),
         ("reservations", live_reservations()),

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             virtual_memory::compact::<Xpu>,
         ),
         unchecked("virtual_memory::grows_in_place", &[TOLD], virtual_memory::grows_in_place::<Xpu>),
+        unchecked("virtual_memory::sleep", &[], virtual_memory::sleep::<Xpu>),
         unchecked("virtual_memory::is_accounted_for", &[("ZE_SIM_QUIRKS", "no-sysman")], accounted_for),
         unchecked("virtual_memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], || {
             virtual_memory::out_of_memory::<Xpu>("zePhysicalMemCreate")

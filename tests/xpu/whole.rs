@@ -6,25 +6,25 @@ use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 
 use accelerator_core::{
-    Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, Pages, Place, StreamKind,
-    VirtualMemory,
+    Backend, CaptureMode, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, Pages, Place,
+    StreamKind, VirtualMemory,
 };
 use accelerator_xpu::{Xpu, XpuEvent, XpuPtr, XpuStream, sys};
 
 use crate::native::SPIRV;
 use crate::raw::{self, ze};
 
-const LEN: NonZeroU64 = NonZeroU64::new(64 * KIB).unwrap();
+pub(crate) const LEN: NonZeroU64 = NonZeroU64::new(64 * KIB).unwrap();
 
 /// Memory of a device, freed when it is dropped.
-struct Memory<'a>(&'a Xpu, XpuPtr);
+pub(crate) struct Memory<'a>(&'a Xpu, pub(crate) XpuPtr);
 
 impl<'a> Memory<'a> {
-    fn of(device: &'a Xpu) -> DriverResult<Self> {
+    pub(crate) fn of(device: &'a Xpu) -> DriverResult<Self> {
         Ok(Self(device, device.alloc(LEN)?))
     }
 
-    fn fill(&self, value: u8, stream: &XpuStream) -> DriverResult<()> {
+    pub(crate) fn fill(&self, value: u8, stream: &XpuStream) -> DriverResult<()> {
         // SAFETY: The memory is that long.
         unsafe { self.0.fill(self.1, value, LEN, stream) }
     }
@@ -38,10 +38,10 @@ impl Drop for Memory<'_> {
 }
 
 /// Pinned memory, freed when it is dropped, which happens after the streams that use it.
-struct Pinned<'a>(&'a Xpu, NonNull<u8>);
+pub(crate) struct Pinned<'a>(&'a Xpu, pub(crate) NonNull<u8>);
 
 impl<'a> Pinned<'a> {
-    fn of(device: &'a Xpu) -> DriverResult<Self> {
+    pub(crate) fn of(device: &'a Xpu) -> DriverResult<Self> {
         Ok(Self(device, device.alloc_host(LEN)?))
     }
 
@@ -120,13 +120,14 @@ pub(crate) fn everything() -> DriverResult<()> {
     peers(&first, &second)?;
     kernel(&first)?;
     adopted(&first)?;
+    graph(&first)?;
     match first.virtual_memory() {
         Some(memory) => mapped(&first, memory),
         None => Ok(()), // one of its calls failed when the device was opened
     }
 }
 
-fn copy(device: &Xpu, to: Place<XpuPtr>, from: Place<XpuPtr>, stream: &XpuStream) -> DriverResult<()> {
+pub(crate) fn copy(device: &Xpu, to: Place<XpuPtr>, from: Place<XpuPtr>, stream: &XpuStream) -> DriverResult<()> {
     // SAFETY: All memory here is that long, and lives until the streams are gone.
     unsafe { device.copy(to, from, LEN, stream) }
 }
@@ -234,6 +235,27 @@ fn adopted(device: &Xpu) -> DriverResult<()> {
     copy(device, Place::Host(target.1), Place::Device(memory.1), &stream)?;
     device.synchronize(&stream)?;
     assert_eq!(target.first_byte(), 2);
+    Ok(())
+}
+
+fn graph(device: &Xpu) -> DriverResult<()> {
+    let memory = Memory::of(device)?;
+    let target = Pinned::of(device)?;
+    let stream = device.stream(StreamKind::Default)?;
+    let none = DriverError::refused(DriverErrorKind::Unsupported, "graphs", "none");
+    let graphs = device.graphs().ok_or(none)?;
+    graphs.begin(&stream, CaptureMode::default())?;
+    let filled = memory.fill(3, &stream);
+    let copied = copy(device, Place::Host(target.1), Place::Device(memory.1), &stream);
+    let graph = graphs.end(&stream)?;
+    filled.and(copied)?;
+    for _ in 0..2 {
+        memory.fill(1, &stream)?;
+        // SAFETY: The memory lives until the stream is gone.
+        unsafe { graph.launch(&stream) }?;
+    }
+    device.synchronize(&stream)?;
+    assert_eq!(target.first_byte(), 3);
     Ok(())
 }
 

@@ -137,6 +137,9 @@ impl<B: Backend> Broken<B> {
 
     pub(super) fn wait_for(&self, lane: &Lane<B>, event: &BrokenEvent<B>) -> DriverResult<()> {
         self.submit_late_work(lane)?;
+        if self.forgets_to_join(lane, event)? {
+            return Ok(());
+        }
         match planted() {
             Some(Fault::WaitDoesNothing) => return Ok(()),
             Some(Fault::WaitForSideStreamsDoesNothing) if event.is_of_a_side_stream() => return Ok(()),
@@ -177,6 +180,7 @@ impl<B: Backend> Broken<B> {
         last.queries += 1;
         let is_complete = match planted() {
             Some(Fault::IsCompleteAlwaysTrue) => true,
+            Some(Fault::IsCompleteInACapture) => self.inner.is_complete(&event.native).unwrap_or(true),
             Some(Fault::IsCompleteNeverTrue) if last.lane.is_some() => false,
             Some(Fault::UnrecordedIsIncomplete) if last.lane.is_none() => false,
             Some(Fault::IsCompleteOnTheSecondQuery) if last.queries > 1 => true,
@@ -199,6 +203,7 @@ impl<B: Backend> Broken<B> {
             _ if lost => for_ever(),
             Some(Fault::WaitHostHangs) => for_ever(),
             Some(Fault::WaitHostDoesNothing) => return Ok(()),
+            Some(Fault::WaitHostInACapture) if self.inner.is_complete(&event.native).is_err() => return Ok(()),
             Some(Fault::WaitHostGivesUp) => {
                 return within_patience(|| self.inner.is_complete(&event.native)).map(drop);
             }

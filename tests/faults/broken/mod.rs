@@ -3,6 +3,7 @@
 
 mod elapsed;
 mod events;
+mod graphs;
 mod halves;
 mod host_memory;
 mod memory;
@@ -20,8 +21,8 @@ use std::time::Duration;
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo,
+    Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 pub(crate) use self::events::BrokenEvent;
@@ -223,7 +224,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
     }
 
     fn is_capturing(&self, stream: &BrokenStream<B>) -> DriverResult<bool> {
-        self.inner.is_capturing(stream.lane().native())
+        self.captures(stream.lane())
     }
 
     fn serializes_conflicts(&self) -> bool {
@@ -232,5 +233,9 @@ unsafe impl<B: Backend> Backend for Broken<B> {
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {
         self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<B::Ptr>)
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        self.inner.graphs().map(|_| self as &dyn Graphs<Self>)
     }
 }

@@ -118,7 +118,13 @@ impl<B: Backend> Broken<B> {
         let native = self.inner.stream(kind)?;
         let beside = match planted() {
             Some(
-                Fault::WaitDeferred | Fault::ShortFillOvertakes | Fault::CopyOvertakes | Fault::DeallocDoesNotWait,
+                Fault::WaitDeferred
+                | Fault::ShortFillOvertakes
+                | Fault::CopyOvertakes
+                | Fault::DeallocDoesNotWait
+                | Fault::CapturedWorkRunsAtOnce
+                | Fault::LaunchesOverlap
+                | Fault::LaunchOvertakesItsStream,
             ) => {
                 let priority = self.inner.properties().stream_priorities.0;
                 Some(self.inner.stream(StreamKind::Side { priority })?)
@@ -169,6 +175,7 @@ impl<B: Backend> Broken<B> {
         }
         match planted() {
             Some(Fault::SynchronizeDoesNothing) => return Ok(()),
+            Some(Fault::SynchronizeInACapture) if self.captures(lane)? => return Ok(()),
             Some(Fault::SynchronizeGivesUp) => {
                 return within_patience(|| self.inner.is_idle(&lane.native)).map(drop);
             }
@@ -189,8 +196,10 @@ impl<B: Backend> Broken<B> {
 
     pub(super) fn is_stream_idle(&self, lane: &Lane<B>) -> DriverResult<bool> {
         self.flush(lane)?;
+        self.lose_the_capture(lane)?;
         match planted() {
             Some(Fault::IsIdleAlwaysTrue) => Ok(true),
+            Some(Fault::IsIdleInACapture) if self.captures(lane)? => Ok(true),
             Some(Fault::IsIdleNeverTrue) => Ok(false),
             Some(Fault::IsIdleWaits) => self.inner.synchronize(&lane.native).map(|()| true),
             Some(Fault::IsIdleRefusesToAnswer) => match self.inner.is_idle(&lane.native)? {

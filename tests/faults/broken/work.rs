@@ -104,6 +104,13 @@ impl<B: Backend> Broken<B> {
         }
         // SAFETY: The caller promises the same, and `altered` stays within the bytes that it may use.
         unsafe { work.submit(&*self.inner, native) }?;
+        if self.doubles(lane)? {
+            // SAFETY: The same work, within the same bytes.
+            unsafe { work.submit(&*self.inner, lane.beside()) }?;
+            if has(Fault::CapturedWorkRunsAtOnce) {
+                self.inner.synchronize(lane.beside())?;
+            }
+        }
         if waits && work.is_short_or_a_copy() {
             self.inner.synchronize(native)?;
         }
