@@ -105,7 +105,7 @@ impl<B: Backend> Buffer<B> {
             return Ok(BufferUse(None));
         };
         let allocator = self.accelerator.allocator();
-        allocator.record_use(allocation, stream)?;
+        allocator.record_work(allocation, stream)?;
         allocator.begin_use(allocation).map(BufferUse)
     }
 

@@ -72,7 +72,7 @@ impl<B: Backend> Graph<B> {
         let number = device.driver_result(self.begin(stream, mode)).inspect_err(|_| {
             let _ = allocator.release_pool(pool);
         })?;
-        let route = allocator.capture_begun(number, pool);
+        let route = allocator.capture_begun(number, mode, pool);
         self.pools = vec![pool];
         let before = current_stream(self.accelerator.instance());
         set_current_stream(self.accelerator.instance(), stream.id());

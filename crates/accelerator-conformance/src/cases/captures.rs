@@ -218,6 +218,31 @@ fn no_event_query_while_capturing(context: &Context) -> Outcome {
         device.allocator().empty_cache()?;
         assert_eq!(device.reserved(), 0);
     }
+    uses_outside_the_capture(context)
+}
+
+/// Frees blocks in a capture that a stream outside of it uses. Work on a buffer runs, so it is awaited. A use that the
+/// allocator is told of counts as captured, as in PyTorch.
+fn uses_outside_the_capture(context: &Context) -> Outcome {
+    let device = context.device()?;
+    let [stream, outside] = [device.side_stream()?, device.side_stream()?];
+    let (worked_on, told_of) = (device.buffer(SIZE, stream)?, device.alloc_on(SIZE, stream)?);
+    device.hold(outside);
+    let mut graph = begin(device, stream, None)?;
+    worked_on.record_use(outside)?;
+    device.allocator().record_use(&told_of, outside)?;
+    let bytes = worked_on.block_size();
+    drop(worked_on);
+    device.free(told_of)?;
+    graph.capture_end()?;
+    let pending = || {
+        device.free(device.alloc(512)?)?;
+        Ok::<_, Failure>(device.statistics().active_bytes.all.current.unsigned_abs())
+    };
+    assert_eq!(pending()?, bytes, "the block that work uses waits for it, and the other one for nothing");
+    device.release(outside);
+    outside.synchronize()?;
+    assert_eq!(pending()?, 0, "the work is over");
     Ok(())
 }
 

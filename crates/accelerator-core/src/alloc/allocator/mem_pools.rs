@@ -8,6 +8,7 @@ use super::CachingAllocator;
 use crate::alloc::driver::SourceOf;
 use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::backend::Backend;
+use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
 use crate::stream::Stream;
 use crate::sync::Step;
@@ -149,8 +150,8 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Notes that a capture has begun, and sends the requests of its streams to a pool that its graph holds.
-    pub(crate) fn capture_begun(&self, capture: u64, pool: MemPoolId) -> MemPoolRoute {
-        MemPoolRoute(self.device.capture_begun(capture, pool))
+    pub(crate) fn capture_begun(&self, capture: u64, mode: CaptureMode, pool: MemPoolId) -> MemPoolRoute {
+        MemPoolRoute(self.device.capture_begun(capture, mode, pool))
     }
 
     /// Notes that a capture is over. Returns the pools that its graph holds.

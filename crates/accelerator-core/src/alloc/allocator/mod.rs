@@ -95,15 +95,33 @@ impl<B: Backend> CachingAllocator<B> {
     /// Records that `stream` uses the allocation, so that the memory is not reused before that work is done. For the
     /// allocation's own stream, this has no effect. PyTorch: `record_stream`.
     ///
+    /// While the current stream of this thread is being captured, the use counts as part of the capture, even if
+    /// `stream` is not. If the allocation is freed in the capture, nothing waits for that use. PyTorch has this rule.
+    /// [`Buffer::record_use`](crate::Buffer::record_use) asks whether `stream` itself is being captured.
+    ///
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for an allocation or a stream of another device.
     pub fn record_use(&self, allocation: &Allocation<B>, stream: Stream<B>) -> Result<()> {
-        self.check_owner(allocation)?;
-        stream.check(self.owner)?;
-        if stream != allocation.stream {
+        if self.is_foreign_use(allocation, stream)? {
             self.device.record_use(allocation.arena, allocation.block, stream.id());
         }
         Ok(())
+    }
+
+    /// As [`record_use`](Self::record_use), for work that really runs unless `stream` itself is being captured.
+    pub(crate) fn record_work(&self, allocation: &Allocation<B>, stream: Stream<B>) -> Result<()> {
+        if self.is_foreign_use(allocation, stream)? {
+            self.device.record_work(allocation.arena, allocation.block, stream.id());
+        }
+        Ok(())
+    }
+
+    /// Returns whether `stream` is not the allocation's own.
+    #[inline(always)]
+    fn is_foreign_use(&self, allocation: &Allocation<B>, stream: Stream<B>) -> Result<bool> {
+        self.check_owner(allocation)?;
+        stream.check(self.owner)?;
+        Ok(stream != allocation.stream)
     }
 
     /// Begins to use an allocation of this device: until the step ends, its memory is not paused.

@@ -41,8 +41,11 @@ impl DeviceAllocator {
         if let Some(block) = self.ask_callbacks(wanted) {
             return Ok(block);
         }
-        if self.is_captured(wanted.parameters.stream)? {
-            // The other rungs give memory back or wait, which would break the capture, or take memory of its graph.
+        if let Some(capture) = self.capture_of(wanted.parameters.stream)? {
+            // The other rungs wait, which would break the capture, or take memory of its graph.
+            if self.pending.may_free_in(capture) {
+                self.collect_garbage();
+            }
             return self.grow(wanted);
         }
         if let Some(block) = self.reuse_pending(wanted)? {

@@ -7,6 +7,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, OwnSegments};
 use crate::alloc::blocks::State;
 use crate::alloc::mem_pools::{Applies, RouteId};
+use crate::graphs::CaptureMode;
 use crate::sync::lock;
 use crate::types::{MemPoolId, PoolStat, Result};
 
@@ -69,9 +70,9 @@ impl DeviceAllocator {
     }
 
     /// Notes that a capture has begun, and sends the requests of its streams to this pool, which its graph holds.
-    pub(crate) fn capture_begun(&self, capture: u64, pool: MemPoolId) -> RouteId {
+    pub(crate) fn capture_begun(&self, capture: u64, mode: CaptureMode, pool: MemPoolId) -> RouteId {
         let _reclaiming = lock(&self.reclaiming);
-        self.pending.capture_begun(capture);
+        self.pending.capture_begun(capture, mode);
         self.mem_pools.capture_begun(capture, pool);
         self.mem_pools.begin(pool, Applies::Capture(capture), self.arenas())
     }
@@ -92,7 +93,7 @@ impl DeviceAllocator {
 
     /// Returns the bytes that each private pool has held from the driver.
     pub(crate) fn reserved_by_private_pools(&self) -> BTreeMap<MemPoolId, PoolStat> {
-        self.arenas().statistics().private.clone()
+        self.arenas().statistics().reserved_by_private_pools()
     }
 
     /// Returns the allocated blocks of a pool, in the order of their addresses.

@@ -109,22 +109,30 @@ impl DeviceAllocator {
         self.free_on_slow_path(arena, block);
     }
 
+    /// Records that a stream uses a block. The use is part of a capture if the current stream of this thread captures.
+    /// PyTorch: `recordStream`.
     #[inline(always)]
     pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
         // A use that may be captured is waited for like others.
-        let is_captured = self.is_captured(stream).unwrap_or(false);
+        let is_captured = self.is_current_captured().unwrap_or(false);
         self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
     }
 
-    /// Returns whether the work of the stream is being captured in a graph.
+    /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.
     #[inline(always)]
-    fn is_captured(&self, stream: StreamId) -> Result<bool> {
+    pub(crate) fn record_work(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
+        let is_captured = self.capture_of(stream).is_ok_and(|capture| capture.is_some());
+        self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
+    }
+
+    /// Returns the capture that the work of a stream is part of.
+    #[inline(always)]
+    fn capture_of(&self, stream: StreamId) -> Result<Option<u64>> {
         #[cold]
-        fn ask(context: &Context, stream: StreamId) -> Result<bool> {
-            let capture = context.events.capture_of(stream).map_err(|error| context.error(error))?;
-            Ok(capture.is_some())
+        fn ask(context: &Context, stream: StreamId) -> Result<Option<u64>> {
+            context.events.capture_of(stream).map_err(|error| context.error(error))
         }
-        if self.pending.has_captures() { ask(&self.memory.context, stream) } else { Ok(false) }
+        if self.pending.has_captures() { ask(&self.memory.context, stream) } else { Ok(None) }
     }
 
     /// Returns whether the work of this thread's current stream is being captured in a graph.

@@ -22,6 +22,9 @@ impl DeviceAllocator {
     /// Does nothing if the pool is in use or does not exist.
     pub(crate) fn empty_pool(&self, id: MemPoolId) -> Result<()> {
         if !self.mem_pools.is_released(id) {
+            if !self.mem_pools.exists(id) {
+                self.arenas().statistics().pool_awaited_in_vain(id);
+            }
             return Ok(());
         }
         let arenas = self.mem_pools.arenas(id);

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{Arrived, PendingBlock, PendingFrees, Queues, use_over};
 use crate::alloc::blocks::{User, Users};
 use crate::alloc::source::{Context, Memory};
+use crate::graphs::CaptureMode;
 use crate::sync::{Step, lock};
 use crate::types::{Result, StreamId};
 
 /// The captures that are underway.
 #[derive(Default)]
 pub(super) struct Captures {
-    numbers: Mutex<Vec<u64>>,
+    underway: Mutex<Vec<(u64, CaptureMode)>>,
     count: AtomicUsize,
 }
 
@@ -33,17 +34,24 @@ pub(super) struct Deferred {
 
 impl PendingFrees {
     /// Notes that a capture with this number has begun.
-    pub(crate) fn capture_begun(&self, number: u64) {
-        let mut numbers = lock(&self.captures.numbers);
-        numbers.push(number);
-        self.captures.count.store(numbers.len(), Ordering::SeqCst);
+    pub(crate) fn capture_begun(&self, number: u64, mode: CaptureMode) {
+        self.change_captures(|underway| underway.push((number, mode)));
     }
 
     /// Notes that a capture is over.
     pub(crate) fn capture_ended(&self, number: u64) {
-        let mut numbers = lock(&self.captures.numbers);
-        numbers.retain(|underway| *underway != number);
-        self.captures.count.store(numbers.len(), Ordering::SeqCst);
+        self.change_captures(|underway| underway.retain(|(of, _)| *of != number));
+    }
+
+    fn change_captures(&self, change: impl FnOnce(&mut Vec<(u64, CaptureMode)>)) {
+        let mut underway = lock(&self.captures.underway);
+        change(&mut underway);
+        self.captures.count.store(underway.len(), Ordering::SeqCst);
+    }
+
+    /// Returns whether memory may go back to the driver during a capture without breaking it.
+    pub(crate) fn may_free_in(&self, capture: u64) -> bool {
+        lock(&self.captures.underway).contains(&(capture, CaptureMode::Relaxed))
     }
 
     /// Returns whether any capture is underway.
@@ -104,8 +112,8 @@ impl PendingFrees {
 
     #[cold]
     fn end_deferred_if_over(&self, memory: &Memory, queues: &mut Queues) {
-        let underway = lock(&self.captures.numbers).clone();
-        let ended = self.take_deferred(|free| !underway.contains(&free.capture));
+        let underway = lock(&self.captures.underway).clone();
+        let ended = self.take_deferred(|free| underway.iter().all(|(number, _)| *number != free.capture));
         self.carry_out(memory, queues, ended);
     }
 

@@ -25,10 +25,18 @@ pub(crate) struct DeviceStatistics {
     pub(crate) limit: Option<u64>,
     pub(crate) fraction: f64,
     segments_made: u64,
-    /// The bytes that each private pool has held from the driver. A pool stays here when it is gone.
-    pub(crate) private: BTreeMap<MemPoolId, PoolStat>,
+    /// What each private pool has held from the driver. A pool stays here when it is gone.
+    private: BTreeMap<MemPoolId, PrivatePool>,
     /// The recorder, while recording is on.
     pub(crate) recorder: Option<Box<Recorder>>,
+}
+
+/// What a private pool has held from the driver.
+#[derive(Default)]
+struct PrivatePool {
+    reserved: PoolStat,
+    /// How many more times the pool took memory than gave some back. PyTorch: `cudaMalloc_count`.
+    calls: i64,
 }
 
 /// The private pool that holds memory, and for requests of which size.
@@ -92,13 +100,13 @@ impl DeviceStatistics {
     pub(crate) fn reset_accumulated<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters>) {
         self.at_reset = self.sums(streams);
         self.totals.reset_accumulated();
-        self.private.values_mut().for_each(PoolStat::reset_accumulated);
+        self.private.values_mut().for_each(|pool| pool.reserved.reset_accumulated());
     }
 
     /// Resets the peaks of what is counted here.
     pub(crate) fn reset_peak(&mut self) {
         self.totals.reset_peak();
-        self.private.values_mut().for_each(PoolStat::reset_peak);
+        self.private.values_mut().for_each(|pool| pool.reserved.reset_peak());
     }
 
     /// Makes the counters of a stream idle. The current values must be 0. Everything that the stream ever added is kept
@@ -183,10 +191,13 @@ impl DeviceStatistics {
     pub(crate) fn pages_unmapped(&mut self, (of, pool): Holder, size: u64) {
         self.refund(size);
         self.totals.reserved_bytes.update(pool, |stat| stat.decrease(size));
+        let calls = i64::from(size > 0);
         if !of.is_default() {
-            self.private.entry(of).or_default().update(pool, |stat| stat.decrease(size));
+            let private = self.private.entry(of).or_default();
+            private.reserved.update(pool, |stat| stat.decrease(size));
+            private.calls -= calls;
         }
-        self.totals.num_device_free += i64::from(size > 0);
+        self.totals.num_device_free += calls;
     }
 
     /// Counts bytes that stay reserved, but went back to the driver for now.
@@ -234,8 +245,23 @@ impl DeviceStatistics {
     fn reserved(&mut self, (of, pool): Holder, size: u64) {
         self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
         if !of.is_default() {
-            self.private.entry(of).or_default().update(pool, |stat| stat.increase(size));
+            let private = self.private.entry(of).or_default();
+            private.reserved.update(pool, |stat| stat.increase(size));
+            private.calls += 1;
         }
         self.totals.num_device_alloc += 1;
+    }
+
+    /// Returns the bytes that each private pool has held from the driver.
+    pub(crate) fn reserved_by_private_pools(&self) -> BTreeMap<MemPoolId, PoolStat> {
+        self.private.iter().map(|(id, pool)| (*id, pool.reserved)).collect()
+    }
+
+    /// Counts a wait for the streams of a released pool without memory if PyTorch has not forgotten it. PyTorch keeps a
+    /// pool whose calls do not add up, because adjacent pages that were mapped one after another were unmapped at once.
+    pub(crate) fn pool_awaited_in_vain(&mut self, pool: MemPoolId) {
+        if self.private.get(&pool).is_some_and(|pool| pool.calls != 0) {
+            self.streams_awaited();
+        }
     }
 }
