@@ -62,7 +62,10 @@ impl DeviceAllocator {
         if arenas.iter().any(|arena| self.arenas().of(*arena).lock().is_shared()) {
             return Err(self.pool_error(pool, "follows policy:compact, which has no checkpoints"));
         }
-        self.poll_pool(pool)?;
+        self.pending.end_captured_frees(&self.memory);
+        if arenas.iter().any(is_pending) {
+            self.poll_pool(pool)?;
+        }
         if arenas.iter().any(is_pending) {
             return Err(self.pool_error(pool, "has freed blocks that streams still use: synchronize the streams first"));
         }

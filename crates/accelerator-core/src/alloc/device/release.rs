@@ -10,21 +10,29 @@ use crate::types::{MemPoolId, PoolKind, Result};
 
 impl DeviceAllocator {
     /// Waits for the streams that still use freed blocks, and gives all free memory back, except that of live private
-    /// pools. In a capture, nothing may be waited for, so only the memory of released pools goes back.
+    /// pools. In a capture, nothing may be waited for, so only the memory of released pools goes back, if the capture
+    /// allows it.
     pub(crate) fn empty_cache(&self) -> Result<()> {
         self.arenas().statistics().note(|| HistoryAction::CacheEmptied);
-        let released = if self.is_current_captured()? { self.release_dead_pools() } else { self.release_all() };
+        let released = match self.current_capture()? {
+            None => self.release_all(),
+            Some(capture) if self.pending.may_free_in(capture) => self.release_dead_pools(),
+            Some(_) => Ok(()),
+        };
         self.arenas().drop_discarded();
         released
     }
 
     /// Waits for the streams that still use freed blocks of a released private pool, and gives its free memory back.
-    /// Does nothing if the pool is in use or does not exist.
+    /// Does nothing if the pool is in use or does not exist, or in a capture, where nothing may be waited for.
     pub(crate) fn empty_pool(&self, id: MemPoolId) -> Result<()> {
         if !self.mem_pools.is_released(id) {
             if !self.mem_pools.exists(id) {
                 self.arenas().statistics().pool_awaited_in_vain(id);
             }
+            return Ok(());
+        }
+        if self.is_current_captured()? {
             return Ok(());
         }
         let arenas = self.mem_pools.arenas(id);
@@ -92,7 +100,9 @@ impl DeviceAllocator {
     }
 
     fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
-        let released = self.memory.release_pool(&self.mem_pools.arenas(id));
+        let arenas = self.mem_pools.arenas(id);
+        let released = self.memory.release_pool(&arenas);
+        self.memory.release_unused_addresses(&arenas);
         self.mem_pools.forget_if_empty(id, self.arenas());
         released
     }

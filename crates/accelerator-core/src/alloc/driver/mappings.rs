@@ -45,6 +45,11 @@ impl Mappings {
         self.ranges.push(Range { segment, at, len, page });
     }
 
+    /// Returns the segments that have addresses here.
+    pub(crate) fn segments(&self) -> Vec<SegmentId> {
+        self.ranges.iter().map(|range| range.segment).collect()
+    }
+
     /// Returns the number of bytes that are asleep.
     pub(crate) fn asleep(&self) -> u64 {
         self.asleep.values().map(|len| len.get()).sum()

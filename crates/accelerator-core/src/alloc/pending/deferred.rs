@@ -117,6 +117,13 @@ impl PendingFrees {
         self.carry_out(memory, queues, ended);
     }
 
+    /// Lets the deferred frees take effect whose captures are over, unless another thread is about to.
+    pub(crate) fn end_captured_frees(&self, memory: &Memory) {
+        if let Some(mut queues) = self.queues.try_lock() {
+            self.end_deferred(memory, &mut queues);
+        }
+    }
+
     /// Lets the deferred frees of these blocks take effect, because their capture is over.
     pub(crate) fn end_deferred_of(&self, memory: &Memory, is_chosen: impl Fn(PendingBlock) -> bool) {
         let mut queues = self.queues.lock();

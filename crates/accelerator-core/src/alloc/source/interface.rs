@@ -45,6 +45,9 @@ pub(crate) trait Source: Send + Sync {
     /// free.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()>;
 
+    /// Gives back addresses of an arena where nothing is mapped. No request may come to the arena any more.
+    fn release_unused_addresses(&self, _context: &Context, _arena: ArenaId) {}
+
     /// Returns where the pages of an arena are, paused or not, as far as it can be paused: runs of adjacent pages, each
     /// with the start of its reservation, the offset from there, and the length.
     fn page_runs(&self, _arena: ArenaId) -> Vec<(Base, u64, u64)> {

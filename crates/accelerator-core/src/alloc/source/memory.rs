@@ -65,6 +65,13 @@ impl Memory {
         released
     }
 
+    /// Gives back the addresses of a released private pool, which has these arenas, where no memory is mapped.
+    pub(crate) fn release_unused_addresses(&self, arenas: &[ArenaId]) {
+        for arena in arenas {
+            self.sources.iter().for_each(|source| source.release_unused_addresses(&self.context, *arena));
+        }
+    }
+
     /// With caching off, gives the free memory of an arena back. Memory that the driver refuses to take stays free, and
     /// is offered again later. A private pool keeps its memory, which a graph may use.
     pub(crate) fn release_uncached(&self, arena: ArenaId) {

@@ -116,6 +116,16 @@ impl Source for Expandable {
         result.map_err(|error| context.error(error))
     }
 
+    fn release_unused_addresses(&self, context: &Context, arena: ArenaId) {
+        let Some(driver) = context.driver.address_space() else { return };
+        let mut mappings = lock(self.mappings(arena));
+        for segment in mappings.segments() {
+            if context.arenas.of(arena).lock().remove_unmapped(segment) {
+                mappings.with(driver).release(segment);
+            }
+        }
+    }
+
     fn page_runs(&self, arena: ArenaId) -> Vec<(Base, u64, u64)> {
         self.page_runs(arena)
     }
