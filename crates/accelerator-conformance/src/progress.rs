@@ -153,7 +153,9 @@ pub(crate) fn step(sentence: &'static &'static str) {
 pub(crate) fn inside(call: Call) -> Inside {
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
+    // A call while a panic unwinds is not the one that it came from.
     if depth == 0
+        && !thread::panicking()
         && IS_WATCHED.load(Ordering::Relaxed)
         && let Some(slot) = seat()
     {

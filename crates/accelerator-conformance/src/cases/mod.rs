@@ -19,6 +19,7 @@ mod mem_pool_memory;
 mod mem_pool_routes;
 mod mem_pools;
 mod out_of_memory;
+mod pauses;
 mod pinned;
 mod pinned_copies;
 mod pinned_threads;
@@ -153,6 +154,7 @@ fn numbered() -> Vec<Case> {
         recovery::cases(),
         injection::cases(),
         injection_pools::cases(),
+        pauses::cases(),
         cache_control::cases(),
         expandable::cases(),
         mem_pools::cases(),
@@ -180,7 +182,7 @@ mod tests {
     fn every_number_of_the_groups_has_one_case() {
         let mut numbers: Vec<_> = numbered().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
-        let expected: Vec<_> = (1..=87).chain(93..=101).chain(109..=155).collect();
+        let expected: Vec<_> = (1..=87).chain(93..=104).chain(109..=155).collect();
         assert_eq!(numbers, expected);
     }
 
