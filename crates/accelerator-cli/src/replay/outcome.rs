@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::{Error, MemPoolId, MemoryInfo, PauseReport, Snapshot};
-use accelerator_tracker::limits::LimitError;
+use accelerator_core::{Bytes, Error, MemPoolId, MemoryInfo, PauseReport, Snapshot};
 
 use crate::trace::PoolName;
 
@@ -133,9 +132,9 @@ pub enum ReplayError {
     /// `pause` or `resume` of a pool that has no handle for that.
     #[error("pool {0} cannot be paused or resumed: make it with `pool_create {0} pausable`")]
     NotPausable(PoolName),
-    /// The contents of paused pools are too large.
-    #[error("the contents of paused pools: {0}")]
-    Kept(#[from] LimitError),
+    /// `pause` of a pool whose contents are too large, together with those of other paused pools.
+    #[error("the contents of paused pools take more than {}: if you trust the file, add `--no-limits`", Bytes(*.0))]
+    KeepsTooMuch(u64),
     /// There is no name for a temporary file.
     #[error("the contents of a paused pool cannot be saved to a temporary file: {0}")]
     NoFile(std::io::Error),

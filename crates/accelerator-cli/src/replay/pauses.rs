@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use accelerator_conformance::Controls;
 use accelerator_core::{Accelerator, Error, Keep, MemPool, MemPoolId, MemPoolOptions, PauseReport, Result};
-use accelerator_tracker::limits::Budget;
 use accelerator_tracker::{Limits, TemporaryName};
 
 use super::outcome::{Outcome, ReplayError};
@@ -14,7 +13,7 @@ use crate::trace::{PoolKeep, PoolName, PoolOption};
 pub(super) struct Pauses<B: Controls> {
     handles: BTreeMap<MemPoolId, Pausable<B>>,
     /// The bytes that may be kept of paused pools.
-    budget: Budget,
+    most: u64,
     /// Whether pools are not paused: these lines are skipped.
     skipped: bool,
 }
@@ -27,8 +26,7 @@ struct Pausable<B: Controls> {
 
 impl<B: Controls> Pauses<B> {
     pub(super) fn new() -> Self {
-        let budget = Budget::new(Limits::default().memory);
-        Self { handles: BTreeMap::new(), budget, skipped: false }
+        Self { handles: BTreeMap::new(), most: Limits::default().memory, skipped: false }
     }
 
     /// Makes a pausable pool.
@@ -57,9 +55,7 @@ impl<B: Controls> Pauses<B> {
 
     /// Drops the handle of a pausable pool. Returns whether there was one.
     pub(super) fn release(&mut self, pool: MemPoolId) -> bool {
-        let released = self.handles.remove(&pool);
-        self.budget.discharge(released.as_ref().map_or(0, |released| released.kept));
-        released.is_some()
+        self.handles.remove(&pool).is_some()
     }
 
     /// Drops all handles.
@@ -68,19 +64,21 @@ impl<B: Controls> Pauses<B> {
     }
 
     fn pause(&mut self, name: PoolName, keep: PoolKeep) -> Result<PauseReport, ReplayError> {
+        let others: u64 = self.handles.values().map(|handle| handle.kept).sum();
         let Pausable { pool, kept } = self.handles.get_mut(&name.id()).ok_or(ReplayError::NotPausable(name))?;
         let keep = if B::HAS_BYTES { keep } else { PoolKeep::Nothing };
         if pool.is_paused() || keep == PoolKeep::Nothing {
             return Ok(pool.pause(Keep::Nothing)?); // says so if it is paused
         }
-        let bytes = pool.snapshot().segments.iter().map(|segment| segment.total_size).sum();
-        self.budget.has_room(bytes)?;
+        let bytes: u64 = pool.snapshot().segments.iter().map(|segment| segment.total_size).sum();
+        if others.saturating_add(bytes) > self.most {
+            return Err(ReplayError::KeepsTooMuch(self.most));
+        }
         let report = match keep {
             PoolKeep::File => in_temporary_file(pool)?,
             PoolKeep::Nothing | PoolKeep::Host => pool.pause(Keep::Host)?,
         };
         *kept = report.bytes;
-        self.budget.charge(report.bytes)?;
         Ok(report)
     }
 
@@ -96,7 +94,7 @@ impl<B: Controls> Pauses<B> {
         };
         for name in names {
             if let Some(handle) = self.handles.get_mut(&name.id()) {
-                self.budget.discharge(std::mem::take(&mut handle.kept));
+                handle.kept = 0;
             }
         }
         let nothing = PauseReport { bytes: 0, duration: Duration::ZERO };
@@ -120,7 +118,7 @@ impl<B: Controls> Replayer<B> {
     /// Limits the bytes that are kept of paused pools. The default is that of [`Limits`].
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.pauses.budget = Budget::new(limits.memory);
+        self.pauses.most = limits.memory;
         self
     }
 

@@ -232,6 +232,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_file_of_something_else_loses_its_name() {
+        let name = TemporaryName::new().unwrap();
+        let path = name.path().to_owned();
+        assert!(!path.exists());
+        let mut file = File::options().write(true).create_new(true).open(&path).unwrap();
+        drop(name);
+        assert!(!path.exists());
+        file.write_all(b"it still takes bytes").unwrap();
+    }
+
     /// Set in a child process, because no names can be created in it afterwards.
     const CHILD: &str = "ACCELERATOR_TRACKER_ENDS_IN";
 
