@@ -53,7 +53,7 @@ impl<B: Controls> Pauses<B> {
         Ok(())
     }
 
-    /// Drops the handle of a pausable pool. Returns whether there was one.
+    /// Drops the handle of a pausable pool, and what is kept of it. Returns whether there was one.
     pub(super) fn release(&mut self, pool: MemPoolId) -> bool {
         self.handles.remove(&pool).is_some()
     }

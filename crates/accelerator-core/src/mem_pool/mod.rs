@@ -53,8 +53,8 @@ impl<B: Backend> MemPool<B> {
         Self::with_id(accelerator, MemPoolId::next_user(), options)
     }
 
-    /// Makes a handle of the pool with this number, which is made if it does not exist. What one handle has paused,
-    /// another one cannot resume. PyTorch: `createOrIncrefPool`.
+    /// Makes a handle of the pool with this number, which is made if it does not exist. The options apply to the pool,
+    /// except for `trims`. What one handle has paused, another one cannot resume. PyTorch: `createOrIncrefPool`.
     ///
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; or if the pool is to be pausable and has
