@@ -35,6 +35,7 @@ recipes! {
     limit_the_memory in "cookbook/limit_the_memory.rs"
     out_of_memory in "cookbook/out_of_memory.rs"
     overlap_copies in "cookbook/overlap_copies.rs"
+    pause_a_model in "cookbook/pause_a_model.rs"
     peak_of_a_step in "cookbook/peak_of_a_step.rs"
     pinned_memory in "cookbook/pinned_memory.rs"
     pool_for_a_phase in "cookbook/pool_for_a_phase.rs"

@@ -20,11 +20,12 @@ step_cuda-conformance() {
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }
 
-step cuda-verify 'simulated CUDA: verify --quick, and a pipeline of three streams'
+step cuda-verify 'simulated CUDA: verify --quick, a pipeline of three streams, and two models in turn'
 step_cuda-verify() {
   programs
   on_simulated_cuda "$built/accel" verify --backend cuda --quick
   on_simulated_cuda "$built/examples/pipeline"
+  on_simulated_cuda "$built/examples/serve_two_models" cuda
 }
 
 step cuda-old-driver 'simulated CUDA: a driver without virtual memory'

@@ -79,6 +79,12 @@ step_names() {
   "$built/examples/every_name"
 }
 
+step two-models 'serves two models in turn in the memory of one'
+step_two-models() {
+  programs
+  "$built/examples/serve_two_models"
+}
+
 step tracker 'trains a network, and reads the files that it writes'
 step_tracker() {
   programs

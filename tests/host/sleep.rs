@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use accelerator_core::{Accelerator, AllocatorConfig, GIB, Keep, MIB, MemPool, MemPoolOptions};
+use accelerator_core::{Accelerator, AllocatorConfig, Error, GIB, Keep, MIB, MemPool, MemPoolId, MemPoolOptions};
 use accelerator_host::Host;
 
 use crate::sleep_cycles::cycles;
@@ -46,4 +46,20 @@ fn paused_memory_is_not_resident() {
         let resumed = pool.resume().unwrap();
         assert_eq!(resumed.bytes, LEN);
     }
+}
+
+#[test]
+fn a_second_handle_of_a_pool_is_one_more_use_and_resumes_nothing() {
+    let (host, id) = (host(), MemPoolId::next_graph());
+    let options = MemPoolOptions { pausable: true, ..MemPoolOptions::default() };
+    let first = MemPool::with_id(host, id, options).unwrap();
+    let second = MemPool::with_id(host, id, MemPoolOptions::default()).unwrap();
+    assert_eq!((first.id(), first.uses()), (id, 2));
+    let _ = first.pause(Keep::Nothing).unwrap();
+    assert!(second.is_paused());
+    assert!(matches!(second.resume(), Err(Error::MemPool { .. })));
+    drop(second);
+    let _ = first.resume().unwrap();
+    assert_eq!(first.uses(), 1);
+    assert!(matches!(MemPool::with_id(host, MemPoolId::DEFAULT, options), Err(Error::MemPool { .. })));
 }

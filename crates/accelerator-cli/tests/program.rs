@@ -18,6 +18,8 @@ mod opencl;
 #[cfg(unix)]
 #[path = "program/outputs.rs"]
 mod outputs;
+#[path = "program/pauses.rs"]
+mod pauses;
 #[path = "program/pools.rs"]
 mod pools;
 #[path = "program/report.rs"]

@@ -7,6 +7,9 @@ pub trait Controls: Backend {
     /// The trace address that placements are relative to.
     const BASE: u64;
 
+    /// Whether memory has contents, which can be copied.
+    const HAS_BYTES: bool = true;
+
     /// Holds the stream: events recorded on it from now on do not complete until it is released or the host waits for
     /// them.
     fn hold(&self, stream: &Self::Stream);

@@ -183,6 +183,7 @@ fn out_of_memory(call: Call) -> DriverError {
 
 impl Controls for Sim {
     const BASE: u64 = 0x1000_0000_0000;
+    const HAS_BYTES: bool = false;
 
     fn hold(&self, stream: &SimStream) {
         stream.timeline.hold();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use accelerator_core::printable;
 
-pub use self::temporary::{remove_temporary_files, temporary_file};
+pub use self::temporary::{TemporaryName, remove_temporary_files, temporary_file};
 pub use self::whole::{is_standard_output, write_whole};
 use crate::limits::LimitError;
 use crate::pickle::PickleError;

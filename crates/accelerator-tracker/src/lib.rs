@@ -18,7 +18,9 @@ pub mod report;
 pub mod snapshot;
 pub mod tracker;
 
-pub use file::{FileError, excerpt, is_standard_output, remove_temporary_files, temporary_file, write_whole};
+pub use file::{
+    FileError, TemporaryName, excerpt, is_standard_output, remove_temporary_files, temporary_file, write_whole,
+};
 pub use grouped::grouped;
 #[cfg(feature = "tracing")]
 pub use layer::TrackerLayer;

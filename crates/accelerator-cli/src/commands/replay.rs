@@ -126,7 +126,8 @@ fn replay<R: Controls>(
     }
     let lines = first.into_iter().map(Ok).chain(lines);
     let timed = arguments.time || !arguments.plain;
-    let mut replay = Replay { trace, replayer: Replayer::new(accelerator, timed) };
+    let replayer = Replayer::new(accelerator, timed).with_limits(arguments.reading.limits());
+    let mut replay = Replay { trace, replayer };
     if arguments.plain {
         replay.plain(lines, arguments.placements)?;
     } else {

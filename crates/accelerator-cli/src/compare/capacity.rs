@@ -6,7 +6,6 @@ use indicatif::ProgressBar;
 use super::setting::Setting;
 use super::trace::Trace;
 use crate::failure::Failure;
-use crate::replay::Outcome;
 
 /// The step of the search. Under nearly all settings, requests to the device are multiples of this.
 pub(super) const STEP: u64 = 2 * MIB;
@@ -42,12 +41,12 @@ pub(super) fn smallest(
     Ok(large_enough)
 }
 
-/// Returns whether no request runs out of memory.
+/// Returns whether memory never runs out.
 fn completes(trace: &Trace, setting: &Setting, capacity: u64, progress: &ProgressBar) -> Result<bool, Failure> {
     let mut replayer = trace.replayer(setting, capacity, false)?;
     let mut completes = true;
     for line in &trace.lines {
-        if let Outcome::OutOfMemory(_) = trace.step(&mut replayer, line)? {
+        if trace.step(&mut replayer, line)?.lacks_memory() {
             completes = false;
             break;
         }

@@ -89,7 +89,11 @@ impl Row {
         let mut replayer = trace.replayer(setting, capacity, true)?;
         let mut completes = true;
         for line in &trace.lines {
-            completes &= !matches!(trace.step(&mut replayer, line)?, Outcome::OutOfMemory(_));
+            let outcome = trace.step(&mut replayer, line)?;
+            completes &= !outcome.lacks_memory();
+            if let Outcome::NotResumed(_) = outcome {
+                break; // what follows needs the pool
+            }
         }
         let statistics = replayer.accelerator().allocator().statistics();
         let (operations, time) = replayer.operations();

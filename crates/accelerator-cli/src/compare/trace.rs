@@ -97,8 +97,11 @@ impl Trace {
     /// Errors of the library.
     pub(super) fn replayer(&self, setting: &Setting, capacity: u64, timed: bool) -> Result<Replayer<Sim>, Failure> {
         let device = Sim::new(capacity);
-        let device = if setting.maps { device } else { device.without_virtual_memory() };
-        Ok(Replayer::new(Accelerator::new(device, 0, setting.config)?, timed))
+        let replayer = |device| Ok(Replayer::new(Accelerator::new(device, 0, setting.config)?, timed));
+        match setting.maps {
+            true => replayer(device),
+            false => replayer(device.without_virtual_memory()).map(Replayer::without_pauses),
+        }
     }
 
     /// Replays a line.

@@ -3,6 +3,7 @@
 mod captures;
 mod checkpoints;
 mod outcome;
+mod pauses;
 mod plain;
 mod pools;
 mod replayer;

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::{Error, MemPoolId, MemoryInfo, Snapshot};
+use accelerator_core::{Bytes, Error, MemPoolId, MemoryInfo, PauseReport, Snapshot};
 
 use crate::trace::PoolName;
 
@@ -33,6 +33,19 @@ pub enum Outcome {
     PoolLive(MemPoolId, bool),
     /// `restore`.
     Restored(Box<Restored>),
+    /// `pause`.
+    Paused(PauseReport),
+    /// `resume`, of all its pools together.
+    Resumed(PauseReport),
+    /// A `resume` of these pools failed for lack of memory. All of them are still paused.
+    NotResumed(Vec<MemPoolId>),
+}
+
+impl Outcome {
+    /// Returns whether memory ran out.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory(_) | Self::NotResumed(_))
+    }
 }
 
 /// What `snapshot` shows.
@@ -110,6 +123,21 @@ pub enum ReplayError {
     /// `restore` without `checkpoint`.
     #[error("pool {0} has no checkpoint `{1}`: `checkpoint {0} {1}` is missing")]
     NoCheckpoint(PoolName, String),
+    /// `pool_create` of a pausable pool that exists.
+    #[error("pool {0} exists already, and only a new pool can be pausable: give it another number")]
+    PoolExists(PoolName),
+    /// `pool_create` of a pausable pool with an allocator of its own.
+    #[error("pool {0} cannot be pausable with an allocator of its own: leave out `allocator` or `pausable`")]
+    OwnAllocator(PoolName),
+    /// `pause` or `resume` of a pool that has no handle for that.
+    #[error("pool {0} cannot be paused or resumed: make it with `pool_create {0} pausable`")]
+    NotPausable(PoolName),
+    /// `pause` of a pool whose contents are too large, together with those of other paused pools.
+    #[error("the contents of paused pools take more than {}: if you trust the file, add `--no-limits`", Bytes(*.0))]
+    KeepsTooMuch(u64),
+    /// There is no name for a temporary file.
+    #[error("the contents of a paused pool cannot be saved to a temporary file: {0}")]
+    NoFile(std::io::Error),
     /// The library returned an error.
     #[error(transparent)]
     Accelerator(#[from] Error),

@@ -21,7 +21,7 @@ impl<W: Write> PlainOutput<W> {
     pub fn write(&mut self, line: usize, outcome: &Outcome) -> io::Result<()> {
         let out = &mut self.out;
         match outcome {
-            Outcome::Done => Ok(()),
+            Outcome::Done | Outcome::Paused(_) | Outcome::Resumed(_) => Ok(()),
             Outcome::OutOfMemory(id) => writeln!(out, "oom {id}"),
             Outcome::Null(id) => writeln!(out, "null {id}"),
             Outcome::Placed(id, place) if self.placements => writeln!(out, "at {id} {place:#x}"),
@@ -43,6 +43,11 @@ impl<W: Write> PlainOutput<W> {
             Outcome::PoolUses(pool, uses) => writeln!(out, "@{line} pool_uses {pool} {uses}"),
             Outcome::PoolLive(pool, are_live) => writeln!(out, "@{line} pool_live {pool} {are_live}"),
             Outcome::Restored(restored) => self.restored(line, restored),
+            Outcome::NotResumed(pools) => {
+                write!(out, "oom resume")?;
+                pools.iter().try_for_each(|pool| write!(out, " {pool}"))?;
+                writeln!(out)
+            }
         }
     }
 
@@ -92,9 +97,10 @@ impl<W: Write> PlainOutput<W> {
                 true => String::new(),
                 false => format!(" private {}", segment.mem_pool),
             };
+            let paused = if segment.paused { " paused" } else { "" };
             writeln!(
                 self.out,
-                "segment {number} at {:#x} size {} stream {} pool {pool}{expandable}{private} allocated {} active {} requested {} blocks {} counter {}",
+                "segment {number} at {:#x} size {} stream {} pool {pool}{expandable}{private}{paused} allocated {} active {} requested {} blocks {} counter {}",
                 segment.address.wrapping_sub(*base),
                 segment.total_size,
                 streams.get(&segment.stream.get()).copied().unwrap_or_default(),

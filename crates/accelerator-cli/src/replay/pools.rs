@@ -64,11 +64,13 @@ impl<B: Controls> Replayer<B> {
         let id = op.pool().id();
         self.pools.named.insert(id);
         match op {
-            PoolOp::Create { options, .. } => self.create_pool(id, options)?,
+            PoolOp::Create { pool, options } => self.create_pool(*pool, options)?,
             PoolOp::Release { .. } => {
                 allocator.set_pool_use_on_oom(id, false)?;
-                allocator.release_pool(id)?;
-                allocator.empty_pool_cache(id)?;
+                if !self.pauses.release(id) {
+                    allocator.release_pool(id)?;
+                    allocator.empty_pool_cache(id)?;
+                }
             }
             PoolOp::Begin { pool, stream } => {
                 let requests = match stream {
@@ -88,12 +90,17 @@ impl<B: Controls> Replayer<B> {
             PoolOp::Snapshot { .. } => return Ok(self.segments(Some(id), allocator.pool_snapshot(id))),
             PoolOp::Checkpoint { pool, name } => self.checkpoint(*pool, name)?,
             PoolOp::Restore { pool, name } => return self.restore(*pool, name),
+            PoolOp::Pause { pool, keep } => return self.pause(*pool, *keep),
+            PoolOp::Resume { pool, others } => return self.resume(*pool, others),
         }
         Ok(Outcome::Done)
     }
 
-    fn create_pool(&mut self, id: MemPoolId, options: &[PoolOption]) -> Result<()> {
-        let allocator = self.accelerator.allocator();
+    fn create_pool(&mut self, pool: PoolName, options: &[PoolOption]) -> Result<(), ReplayError> {
+        if self.makes_pausable(options) {
+            return self.pauses.create(self.accelerator, pool, options);
+        }
+        let (allocator, id) = (self.accelerator.allocator(), pool.id());
         if options.contains(&PoolOption::Allocator) {
             let source = Arc::new(DriverSource::new(self.accelerator.backend()));
             allocator.retain_pool_with_source(id, source.clone())?;

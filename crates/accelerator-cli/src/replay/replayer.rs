@@ -8,6 +8,7 @@ use accelerator_core::{Accelerator, Allocation, DevicePtr, Error, MemPoolId, Res
 use super::captures::Captures;
 use super::checkpoints::Checkpoint;
 use super::outcome::{Outcome, ReplayError, Segments};
+use super::pauses::Pauses;
 use super::pools::Pools;
 use crate::trace::{Line, Op, PoolName};
 
@@ -20,6 +21,7 @@ pub struct Replayer<B: Controls> {
     streams: HashMap<u32, Stream<B>>,
     pub(super) live: HashMap<u64, Live<B>>,
     pub(super) pools: Pools<B>,
+    pub(super) pauses: Pauses<B>,
     pub(super) captures: Captures<B>,
     pub(super) checkpoints: HashMap<(PoolName, String), Checkpoint>,
     /// The lowest address so far, from which the pointers of `alloc_at` are counted.
@@ -82,6 +84,7 @@ impl<B: Controls> Replayer<B> {
             streams,
             live: HashMap::new(),
             pools: Pools::new(),
+            pauses: Pauses::new(),
             captures: Captures::new(),
             checkpoints: HashMap::new(),
             lowest: None,
@@ -130,6 +133,7 @@ impl<B: Controls> Replayer<B> {
                 allocator.free(allocation)?;
             }
         }
+        self.pauses.end();
         self.pools.end(allocator)?;
         self.accelerator.synchronize()?;
         allocator.empty_cache()

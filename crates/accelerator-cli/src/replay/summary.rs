@@ -1,8 +1,9 @@
 use std::fmt::Write;
+use std::time::Duration;
 
 use accelerator::memory::memory_summary_of;
 use accelerator_conformance::Controls;
-use accelerator_core::{Bytes, Statistics, printable};
+use accelerator_core::{Bytes, PauseReport, Statistics, printable};
 use accelerator_tracker::grouped;
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -14,8 +15,32 @@ use crate::convert::Converted;
 #[derive(Debug, Default)]
 pub struct Summary {
     out_of_memory: u64,
+    paused: Moved,
+    resumed: Moved,
+    not_resumed: u64,
     /// Bytes reserved and allocated at the end of a recorded snapshot.
     recorded: Option<(u64, u64)>,
+}
+
+/// The memory of pools that was paused or resumed.
+#[derive(Debug, Default)]
+struct Moved {
+    times: u64,
+    bytes: u64,
+    took: Duration,
+}
+
+impl Moved {
+    fn add(&mut self, report: PauseReport) {
+        self.times += 1;
+        self.bytes += report.bytes;
+        self.took += report.duration;
+    }
+
+    fn row(&self) -> String {
+        let Self { times, bytes, took } = self;
+        format!("{}: {} in {:.1} ms", grouped(*times), Bytes(*bytes), 1000.0 * took.as_secs_f64())
+    }
 }
 
 impl Summary {
@@ -27,7 +52,13 @@ impl Summary {
 
     /// Adds the outcome of a line.
     pub fn add(&mut self, outcome: &Outcome) {
-        self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
+        match outcome {
+            Outcome::OutOfMemory(_) => self.out_of_memory += 1,
+            Outcome::Paused(report) => self.paused.add(*report),
+            Outcome::Resumed(report) => self.resumed.add(*report),
+            Outcome::NotResumed(_) => self.not_resumed += 1,
+            _ => {}
+        }
     }
 
     /// Returns the text at the end of the replay.
@@ -89,6 +120,14 @@ impl Summary {
         }
         if self.out_of_memory > 0 {
             rows.push(("requests out of memory", grouped(self.out_of_memory)));
+        }
+        for (name, moved) in [("pauses of pools", &self.paused), ("resumes of pools", &self.resumed)] {
+            if moved.times > 0 {
+                rows.push((name, moved.row()));
+            }
+        }
+        if self.not_resumed > 0 {
+            rows.push(("resumes out of memory", grouped(self.not_resumed)));
         }
         rows
     }

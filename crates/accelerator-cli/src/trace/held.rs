@@ -59,6 +59,9 @@ impl Held {
             Op::Pool(PoolOp::Checkpoint { name, .. } | PoolOp::Restore { name, .. }) => {
                 self.budget.charge(self.line + name.len() as u64 + MEMORY_OF_CHECKPOINT * (1 + self.live))
             }
+            Op::Pool(PoolOp::Resume { others, .. }) => {
+                self.budget.charge(self.line + MEMORY_OF_POOL * (1 + others.len() as u64))
+            }
             Op::Pool(_) | Op::Capture(CaptureOp::Begin { .. }) => self.budget.charge(self.line + MEMORY_OF_POOL),
             _ => self.budget.charge(self.line),
         }

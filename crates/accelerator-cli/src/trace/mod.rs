@@ -12,6 +12,6 @@ mod words;
 pub use bundled::{BUNDLED, Bundled};
 pub use capture_op::CaptureOp;
 pub use op::{Op, parse_line};
-pub use pool_op::{PoolName, PoolOp, PoolOption};
+pub use pool_op::{PoolKeep, PoolName, PoolOp, PoolOption};
 pub use source::{Line, Source, SourceError};
 pub use words::ParseError;

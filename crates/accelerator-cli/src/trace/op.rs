@@ -155,6 +155,7 @@ mod tests {
         let global = "capture_begin 1 7 global g7";
         assert_eq!(parse_line(global), parse_line("capture_begin 1 7"), "these are the defaults");
         assert_eq!(parse_line("alloc_at 1 2 16 0"), parse_line("alloc_at 1 2 0x10 0"));
+        assert_eq!(parse_line("pause 1 nothing"), parse_line("pause 1"), "this is the default");
     }
 
     #[test]
@@ -182,6 +183,7 @@ mod tests {
             "alloc_at 7 512 0x200000 1",
             "pool_create 1",
             "pool_create 2 use_on_oom no_split allocator",
+            "pool_create 3 pausable",
             "pool_release 1",
             "pool_begin 1",
             "pool_begin g2 3",
@@ -198,6 +200,11 @@ mod tests {
             "snapshot g7",
             "checkpoint g7 before",
             "restore g7 before",
+            "pause 1",
+            "pause g7 host",
+            "pause 1 file",
+            "resume 1",
+            "resume 1 g7 2",
             "current 2",
             "launch 2",
             "wait 2 1",
@@ -222,7 +229,12 @@ mod tests {
             ("free 1 2", "expected the end of the line, but found `2`"),
             ("alloc_at 1 512 0xg 0", "expected an address, but found `0xg`"),
             ("pool_begin 0", "expected a pool (N, or gN for the own pool of graph N), but found `0`"),
-            ("pool_create 1 huge", "expected `use_on_oom`, `no_split` or `allocator`, but found `huge`"),
+            ("pool_create 1 huge", "expected `use_on_oom`, `no_split`, `allocator` or `pausable`, but found `huge`"),
+            ("pause", "expected a pool (N, or gN for the own pool of graph N), but the line ends"),
+            ("pause 1 disk", "expected `nothing`, `host` or `file`, but found `disk`"),
+            ("pause 1 host file", "expected the end of the line, but found `file`"),
+            ("resume", "expected a pool (N, or gN for the own pool of graph N), but the line ends"),
+            ("resume 1 host", "expected a pool (N, or gN for the own pool of graph N), but found `host`"),
             ("capture_begin 0 1", "expected the number of a stream other than 0, but found `0`"),
             ("capture_begin 1 0", "expected the number of a graph, from 1, but found `0`"),
             ("capture_begin 1 1 strict", "expected a pool (N, or gN for the own pool of graph N), but found `strict`"),

@@ -38,6 +38,10 @@ pub enum PoolOp {
     Checkpoint { pool: PoolName, name: String },
     /// Sets the pool back to a state.
     Restore { pool: PoolName, name: String },
+    /// Gives the memory of the pool back to the driver, but not its addresses.
+    Pause { pool: PoolName, keep: PoolKeep },
+    /// Maps memory at the addresses of paused pools: of all of them or of none.
+    Resume { pool: PoolName, others: Vec<PoolName> },
 }
 
 /// A property of a new pool.
@@ -49,6 +53,20 @@ pub enum PoolOption {
     NoSplit,
     /// The pool takes its segments from an allocator of its own.
     Allocator,
+    /// See [`PoolOp::Pause`].
+    Pausable,
+}
+
+/// Where the contents of a paused pool are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolKeep {
+    /// They are discarded.
+    #[default]
+    Nothing,
+    /// In pinned host memory.
+    Host,
+    /// In a temporary file.
+    File,
 }
 
 /// A pool as a trace names it: `N` is a pool of the program, `gN` the own pool of graph N.
@@ -77,7 +95,7 @@ impl PoolOp {
         Ok(Some(match word {
             "pool_create" => {
                 let pool = pool()?;
-                Self::Create { pool, options: words.rest("`use_on_oom`, `no_split` or `allocator`")? }
+                Self::Create { pool, options: words.rest("`use_on_oom`, `no_split`, `allocator` or `pausable`")? }
             }
             "pool_release" => Self::Release { pool: pool()? },
             "pool_begin" => Self::Begin { pool: pool()?, stream: words.or_end("the number of a stream")? },
@@ -90,11 +108,16 @@ impl PoolOp {
             "pool_live" => Self::Live { pool: pool()?, ids: words.rest("the number of an allocation")? },
             "checkpoint" => Self::Checkpoint { pool: pool()?, name: words.next("the name of a checkpoint")? },
             "restore" => Self::Restore { pool: pool()?, name: words.next("the name of a checkpoint")? },
+            "pause" => {
+                let pool = pool()?;
+                Self::Pause { pool, keep: words.or_end("`nothing`, `host` or `file`")?.unwrap_or_default() }
+            }
+            "resume" => Self::Resume { pool: pool()?, others: words.rest(PoolName::EXPECTED)? },
             _ => return Ok(None),
         }))
     }
 
-    /// Returns the pool.
+    /// Returns the pool, or the first of several.
     pub fn pool(&self) -> PoolName {
         match self {
             Self::Create { pool, .. }
@@ -110,7 +133,9 @@ impl PoolOp {
             | Self::Live { pool, .. }
             | Self::Snapshot { pool }
             | Self::Checkpoint { pool, .. }
-            | Self::Restore { pool, .. } => *pool,
+            | Self::Restore { pool, .. }
+            | Self::Pause { pool, .. }
+            | Self::Resume { pool, .. } => *pool,
         }
     }
 
@@ -145,6 +170,12 @@ impl fmt::Display for PoolOp {
             Self::Snapshot { pool } => write!(f, "snapshot {pool}"),
             Self::Checkpoint { pool, name } => write!(f, "checkpoint {pool} {name}"),
             Self::Restore { pool, name } => write!(f, "restore {pool} {name}"),
+            Self::Pause { pool, keep: PoolKeep::Nothing } => write!(f, "pause {pool}"),
+            Self::Pause { pool, keep } => write!(f, "pause {pool} {keep}"),
+            Self::Resume { pool, others } => {
+                write!(f, "resume {pool}")?;
+                others.iter().try_for_each(|other| write!(f, " {other}"))
+            }
         }
     }
 }
@@ -155,6 +186,7 @@ impl fmt::Display for PoolOption {
             Self::UseOnOom => "use_on_oom",
             Self::NoSplit => "no_split",
             Self::Allocator => "allocator",
+            Self::Pausable => "pausable",
         })
     }
 }
@@ -167,6 +199,30 @@ impl FromStr for PoolOption {
             "use_on_oom" => Ok(Self::UseOnOom),
             "no_split" => Ok(Self::NoSplit),
             "allocator" => Ok(Self::Allocator),
+            "pausable" => Ok(Self::Pausable),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for PoolKeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Host => "host",
+            Self::File => "file",
+        })
+    }
+}
+
+impl FromStr for PoolKeep {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<Self, ()> {
+        match word {
+            "nothing" => Ok(Self::Nothing),
+            "host" => Ok(Self::Host),
+            "file" => Ok(Self::File),
             _ => Err(()),
         }
     }

@@ -155,6 +155,25 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
     assert!(child.wait().unwrap().success());
 }
 
+/// The file has a name only until the first part is written.
+#[test]
+fn an_interrupted_pause_left_its_file() {
+    let [folder, temporary] = ["interrupted_pause", "interrupted_pause_tmp"].map(empty_folder);
+    let turns = "pause 1 file\nresume 1\n".repeat(20);
+    let trace = folder.join("turns.trace");
+    fs::write(&trace, format!("pool_create 1 pausable\npool_begin 1\nalloc 1 2097152 0\n{turns}")).unwrap();
+    let run = || start(&["replay", "--backend", "host", trace.to_str().unwrap()], &temporary);
+    let started = Instant::now();
+    assert!(run().wait().unwrap().success());
+    let (time, mut ended_early) = (started.elapsed(), 0);
+    for moment in 0..24 {
+        let status = ended_by(run(), SIGTERM, time * moment / 24);
+        ended_early += u32::from(status.signal() == Some(SIGTERM));
+        assert_eq!(names(&temporary), BTreeSet::new(), "at {moment} of 24");
+    }
+    assert!(ended_early > 0, "the signal came too late each time");
+}
+
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let bench = accel(&["bench", "stats", "--threads", "1", "--reps", "1", "--milliseconds", "600"]);

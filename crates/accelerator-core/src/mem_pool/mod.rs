@@ -50,7 +50,16 @@ impl<B: Backend> MemPool<B> {
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable and the device has no virtual memory.
     pub fn new(accelerator: &'static Accelerator<B>, options: MemPoolOptions) -> Result<Self> {
-        let id = MemPoolId::next_user();
+        Self::with_id(accelerator, MemPoolId::next_user(), options)
+    }
+
+    /// Makes a handle of the pool with this number, which is made if it does not exist. The options apply to the pool,
+    /// except for `trims`. What one handle has paused, another one cannot resume. PyTorch: `createOrIncrefPool`.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; or if the pool is to be pausable and has
+    /// memory already or a source of its own, or the device has no virtual memory.
+    pub fn with_id(accelerator: &'static Accelerator<B>, id: MemPoolId, options: MemPoolOptions) -> Result<Self> {
         accelerator.allocator().retain_pool(id)?;
         Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use accelerator_core::backend_kit::lock;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 /// The temporary names in use. A thread that creates a name holds the lock until the name is in the set or removed.
 static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -24,6 +24,37 @@ static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn temporary_file() -> io::Result<File> {
     let _names = names(); // if it cannot be created without a name, it has one for a moment
     tempfile::tempfile()
+}
+
+/// A name in the system's folder for temporary files, for a file that something else creates. When this is dropped, the
+/// file loses its name, and vanishes when it is closed. Until then, [`remove_temporary_files`] waits, and the thread
+/// must not create other temporary files.
+#[derive(Debug)]
+pub struct TemporaryName {
+    /// Removed when this is dropped, before the lock ends.
+    path: TempPath,
+    _names: MutexGuard<'static, BTreeSet<PathBuf>>,
+}
+
+impl TemporaryName {
+    /// Chooses a name that no file has.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn new() -> io::Result<Self> {
+        let names = names();
+        let unused = |path: &Path| match path.symlink_metadata() {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => Ok(()),
+        };
+        let path = beside(&std::env::temp_dir(), unused)?.into_temp_path();
+        Ok(Self { path, _names: names })
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Removes all temporary files that have a name, for a program that a signal is about to end. Afterwards no temporary
@@ -199,6 +230,17 @@ mod tests {
             assert!(make(folder.path(), false).unwrap().move_to(&missing).is_err());
             assert_eq!(entries(folder.path()), ["file"]);
         }
+    }
+
+    #[test]
+    fn a_file_of_something_else_loses_its_name() {
+        let name = TemporaryName::new().unwrap();
+        let path = name.path().to_owned();
+        assert!(!path.exists());
+        let mut file = File::options().write(true).create_new(true).open(&path).unwrap();
+        drop(name);
+        assert!(!path.exists());
+        file.write_all(b"it still takes bytes").unwrap();
     }
 
     /// Set in a child process, because no names can be created in it afterwards.
