@@ -77,9 +77,13 @@ struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Makes a file, where there must be none.
+    /// Makes a file, where there must be none, that only its owner can read.
     fn new(path: &Path) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
         Ok(Self { file, path: path.to_owned() })
     }
 }
@@ -120,7 +124,7 @@ impl<B: Backend> Kept<B> {
                 let mut blocks = Vec::with_capacity(self.pieces.len());
                 for piece in &self.pieces {
                     let block = self.driver(HostBlock::new(backend, piece.len))?;
-                    self.driver(self.copy(*piece, &block, Direction::ToHost))?;
+                    self.driver(self.copy(*piece, &block, 0, Direction::ToHost))?;
                     blocks.push(block);
                     progress.add(piece.len);
                 }
@@ -130,7 +134,7 @@ impl<B: Backend> Kept<B> {
                 let mut to = TemporaryFile::new(&path).map_err(|error| self.file_error(&path, error))?;
                 let mut staging = self.driver(HostBlock::new(backend, longest(&self.pieces)))?;
                 for piece in &self.pieces {
-                    self.driver(self.copy(*piece, &staging, Direction::ToHost))?;
+                    self.driver(self.copy(*piece, &staging, 0, Direction::ToHost))?;
                     let written = to.file.write_all(staging.bytes(piece.len));
                     written.map_err(|error| self.file_error(&path, error))?;
                     progress.add(piece.len);
@@ -141,62 +145,61 @@ impl<B: Backend> Kept<B> {
         Ok(())
     }
 
-    /// Copies the contents back, to those of these runs that the pool still has.
+    /// Copies the contents back, as far as they are in these runs, which are the memory that the pool still has.
     pub(super) fn restore(&mut self, runs: &[(B::Ptr, u64)], progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
         let total = self.pieces.iter().map(|piece| piece.len.get()).sum();
         let mut progress = Counter { done: 0, total, report: progress };
-        let is_there = |piece: &Piece<B::Ptr>| {
-            let start = piece.at.trace_address();
-            let covers = |(at, len): &(B::Ptr, u64)| {
-                start.checked_sub(at.trace_address()).is_some_and(|offset| offset + piece.len.get() <= *len)
-            };
-            runs.iter().any(covers)
-        };
         let mut bytes = std::mem::replace(&mut self.bytes, Bytes::Discarded);
         let restored = match &mut bytes {
             Bytes::Discarded => Ok(()),
             Bytes::InHost(blocks) => self.pieces.iter().zip(blocks).try_for_each(|(piece, block)| {
-                if is_there(piece) {
-                    self.driver(self.copy(*piece, block, Direction::ToDevice))?;
-                }
+                self.driver(self.copy_back(*piece, block, runs))?;
                 progress.add(piece.len);
                 Ok(())
             }),
-            Bytes::InFile(from) => self.restore_from(from, is_there, &mut progress),
+            Bytes::InFile(from) => self.restore_from(from, runs, &mut progress),
         };
         self.bytes = bytes;
         restored
     }
 
-    fn restore_from(
-        &self,
-        from: &mut TemporaryFile,
-        is_there: impl Fn(&Piece<B::Ptr>) -> bool,
-        progress: &mut Counter<'_>,
-    ) -> Result<()> {
+    fn restore_from(&self, from: &mut TemporaryFile, runs: &[(B::Ptr, u64)], progress: &mut Counter<'_>) -> Result<()> {
         let TemporaryFile { file, path } = from;
         let mut staging = self.driver(HostBlock::new(self.accelerator.backend(), longest(&self.pieces)))?;
         file.rewind().map_err(|error| self.file_error(path, error))?;
         for piece in &self.pieces {
             file.read_exact(staging.bytes(piece.len)).map_err(|error| self.file_error(path, error))?;
-            if is_there(piece) {
-                self.driver(self.copy(*piece, &staging, Direction::ToDevice))?;
-            }
+            self.driver(self.copy_back(*piece, &staging, runs))?;
             progress.add(piece.len);
         }
         Ok(())
     }
 
-    /// Copies a piece from or to the start of a block, and waits.
-    fn copy(&self, piece: Piece<B::Ptr>, block: &HostBlock<B>, direction: Direction) -> DriverResult<()> {
-        let (device, host) = (Place::Device(piece.at), Place::Host(block.start));
+    /// Copies the parts of a piece back that are in these runs.
+    fn copy_back(&self, piece: Piece<B::Ptr>, block: &HostBlock<B>, runs: &[(B::Ptr, u64)]) -> DriverResult<()> {
+        let start = piece.at.trace_address();
+        runs.iter().try_for_each(|(at, len)| {
+            let run = at.trace_address();
+            let (from, to) = (run.max(start), (run + len).min(start + piece.len.get()));
+            let Some(len) = to.checked_sub(from).and_then(NonZeroU64::new) else { return Ok(()) };
+            let offset = from - start;
+            self.copy(Piece { at: piece.at.offset(offset), len }, block, offset, Direction::ToDevice)
+        })
+    }
+
+    /// Copies a piece from or to this offset in a block, and waits.
+    fn copy(&self, piece: Piece<B::Ptr>, block: &HostBlock<B>, offset: u64, direction: Direction) -> DriverResult<()> {
+        debug_assert!(offset + piece.len.get() <= block.len.get(), "the block is long enough");
+        // SAFETY: The callers copy no more than the block has behind the offset.
+        let place = unsafe { block.start.add(offset as usize) };
+        let (device, host) = (Place::Device(piece.at), Place::Host(place));
         let (to, from) = match direction {
             Direction::ToHost => (host, device),
             Direction::ToDevice => (device, host),
         };
         let (backend, stream) = (self.accelerator.backend(), self.accelerator.default_stream());
         // SAFETY: The pool has mapped pages at the piece, which nothing else uses while the pool is closed. The block
-        // is at least as long, and is not used before `synchronize` has returned.
+        // has as many bytes there, and is not used before `synchronize` has returned.
         let copied = unsafe { backend.copy(to, from, piece.len, stream.native()) };
         copied.and(backend.synchronize(stream.native()))
     }
