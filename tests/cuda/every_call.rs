@@ -1,11 +1,11 @@
 //! Makes each driver call of a program fail in turn. The error must be typed and name the call, and nothing may be
 //! lost.
 
-use accelerator_core::{Backend, Error};
+use accelerator_core::{Accelerator, Backend, Error};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::programs::everything::{opened_and_worked, something_of_everything};
+use crate::programs::everything::{opened_and_worked, pools_graphs_and_pauses, something_of_everything};
 use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, trial};
 
@@ -15,19 +15,25 @@ const LAUNCH_FAILED: i32 = 719;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("every_call::refuses", MEMORY, || in_turn(INVALID_VALUE)),
-        trial("every_call::is_out_of_memory", MEMORY, || in_turn(OUT_OF_MEMORY)),
-        trial("every_call::loses_the_device", MEMORY, loses_the_device),
+        trial("every_call::refuses", MEMORY, || in_turn(INVALID_VALUE, something_of_everything)),
+        trial("every_call::is_out_of_memory", MEMORY, || in_turn(OUT_OF_MEMORY, something_of_everything)),
+        trial("every_call::loses_the_device", MEMORY, || loses_the_device(something_of_everything)),
+        trial("every_call::of_pools_refuses", MEMORY, || in_turn(INVALID_VALUE, pools_graphs_and_pauses)),
+        trial("every_call::of_pools_is_out_of_memory", MEMORY, || in_turn(OUT_OF_MEMORY, pools_graphs_and_pauses)),
+        trial("every_call::of_pools_loses_the_device", MEMORY, || loses_the_device(pools_graphs_and_pauses)),
     ]
 }
+
+/// A program each of whose calls fails in turn.
+type Work = fn(&'static Accelerator<Cuda>) -> Result<(), Error>;
 
 const MEMORY: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_MEMORY", "8M")];
 
 /// Returns the number of calls that the program makes when none fail.
-fn calls_of_all_work() -> Result<u64, Failed> {
+fn calls_of_all(work: Work) -> Result<u64, Failed> {
     assert_eq!(Cuda::probe()?, 1); // once per process, and not counted here
     let before = rig::calls();
-    let (worked, device) = opened_and_worked(something_of_everything::<Cuda>)?;
+    let (worked, device) = opened_and_worked(work)?;
     worked?;
     let whole = rig::calls() - before;
     check_all_gone(device)?;
@@ -35,12 +41,12 @@ fn calls_of_all_work() -> Result<u64, Failed> {
     Ok(whole)
 }
 
-fn in_turn(code: i32) -> Outcome {
-    let whole = calls_of_all_work()?;
+fn in_turn(code: i32, work: Work) -> Outcome {
+    let whole = calls_of_all(work)?;
     let mut told = 0;
     for call in 1..=whole {
         rig::fail_at(call, code);
-        let worked = opened_and_worked(something_of_everything::<Cuda>);
+        let worked = opened_and_worked(work);
         rig::clear_faults();
         let error = match worked {
             Err(refused) => Some(refused),
@@ -56,12 +62,12 @@ fn in_turn(code: i32) -> Outcome {
 }
 
 /// A lost device is lost for the whole process, so each turn needs its own.
-fn loses_the_device() -> Outcome {
+fn loses_the_device(work: Work) -> Outcome {
     const TURN: &str = "ACCELERATOR_TURN";
     if let Ok(turn) = std::env::var(TURN) {
         assert_eq!(Cuda::probe()?, 1);
         rig::fail_at(turn.parse()?, LAUNCH_FAILED);
-        let worked = opened_and_worked(something_of_everything::<Cuda>).and_then(|(result, device)| {
+        let worked = opened_and_worked(work).and_then(|(result, device)| {
             result?;
             device.synchronize() // finds a device that was lost without an error
         });
@@ -74,7 +80,7 @@ fn loses_the_device() -> Outcome {
         }
         return Ok(());
     }
-    for call in 1..=calls_of_all_work()? {
+    for call in 1..=calls_of_all(work)? {
         process::again(&[(TURN, &call.to_string())])?;
     }
     Ok(())

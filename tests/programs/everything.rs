@@ -1,6 +1,12 @@
-//! A program that exercises all of the core, so that each of its driver calls can be made to fail.
+//! Programs that exercise all of the core, so that each of their driver calls can be made to fail.
+#![allow(unsafe_code)] // `Graph::replay`
 
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, Error, EventFlags, MIB};
+use std::path::PathBuf;
+
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, Buffer, CaptureMode, Device, Error, EventFlags, Graph, Keep, MIB, MemPool,
+    MemPoolOptions, Stream,
+};
 
 /// Uses a little of everything.
 pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Error> {
@@ -50,6 +56,76 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     device.synchronize()?;
     device.allocator().empty_cache()?;
     device.host_allocator().empty_cache()
+}
+
+/// Uses private pools, a graph that is captured and replayed, and a pool that is paused and resumed.
+pub(crate) fn pools_graphs_and_pauses<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Error> {
+    let [stream, side] = [device.stream(0)?, device.stream(0)?];
+    let options = MemPoolOptions { pausable: true, ..MemPoolOptions::default() };
+    let (pausable, plain) = (MemPool::new(device, options)?, MemPool::new(device, MemPoolOptions::default())?);
+    let mut kept = allocated_in(device, &pausable, 5 * MIB, stream)?;
+    let mut short_lived = allocated_in(device, &plain, 3 * MIB, stream)?;
+    short_lived.fill(1, side)?;
+    drop(short_lived);
+    kept.fill(1, stream)?;
+
+    let mut graph = Graph::new(device)?;
+    graph.capture_begin(stream, None, CaptureMode::default())?;
+    let captured = kept.fill(2, stream).and_then(|()| {
+        side.wait_stream(stream)?;
+        let mut inside = device.allocate(MIB, stream)?;
+        inside.fill(3, side)?;
+        drop(inside);
+        stream.wait_stream(side)?;
+        device.allocate(MIB, stream)?.fill(4, stream)
+    });
+    graph.capture_end()?;
+    captured?;
+    graph.upload(stream)?;
+    for _ in 0..2 {
+        // SAFETY: `kept` outlives the graph's work, and no other stream uses its memory.
+        unsafe { graph.replay(stream) }?;
+    }
+    check(&kept, 2)?;
+
+    let file = std::env::temp_dir().join(format!("paused-in-turn-{}", std::process::id()));
+    for keep in [Keep::Host, Keep::File(PathBuf::clone(&file)), Keep::Nothing] {
+        let discards = keep == Keep::Nothing;
+        let _ = pausable.pause(keep)?;
+        let resumed = pausable.resume();
+        if resumed.is_err() {
+            assert!(pausable.is_paused() && kept.fill(0, stream).is_err(), "nothing is resumed half");
+            let _ = pausable.resume()?;
+        }
+        assert!(!file.exists(), "the file is removed");
+        match discards {
+            true => kept.fill(2, stream)?,
+            false => check(&kept, 2)?,
+        }
+        let _ = resumed?;
+    }
+    plain.trim()?;
+    graph.reset()?;
+    device.synchronize()?;
+    device.allocator().empty_cache()
+}
+
+fn allocated_in<B: Backend>(
+    device: &'static Accelerator<B>,
+    pool: &MemPool<B>,
+    bytes: u64,
+    stream: Stream<B>,
+) -> Result<Buffer<B>, Error> {
+    let _guard = pool.use_pool();
+    device.allocate(bytes, stream)
+}
+
+/// Checks that every byte of the buffer has this value.
+fn check<B: Backend>(buffer: &Buffer<B>, value: u8) -> Result<(), Error> {
+    let mut bytes = vec![0; buffer.len() as usize];
+    buffer.read(0, &mut bytes, buffer.stream())?;
+    assert!(bytes.iter().all(|byte| *byte == value), "the buffer does not hold {value}");
+    Ok(())
 }
 
 /// The outcome of the work, and the device that it ran on.

@@ -12,7 +12,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, LOST, OUT_OF_MEMORY, REFUSED};
 use crate::native::SPIRV;
-use crate::programs::everything::{opened_and_worked, something_of_everything};
+use crate::programs::everything::{opened_and_worked, pools_graphs_and_pauses, something_of_everything};
 use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, simulated, unchecked};
 use crate::suite;
@@ -20,9 +20,14 @@ use crate::whole;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        simulated("every_call::refuses", REFUSES, || in_turn(REFUSED)),
-        simulated("every_call::is_out_of_memory", IS_OUT_OF_MEMORY, || in_turn(OUT_OF_MEMORY)),
-        simulated("every_call::loses_the_device", LOSES, || in_turn(LOST)),
+        simulated("every_call::refuses", REFUSES, || in_turn(REFUSED, work)),
+        simulated("every_call::is_out_of_memory", IS_OUT_OF_MEMORY, || in_turn(OUT_OF_MEMORY, work)),
+        simulated("every_call::loses_the_device", LOSES, || in_turn(LOST, work)),
+        simulated("every_call::of_pools_refuses", POOLS_REFUSE, || in_turn(REFUSED, pools_graphs_and_pauses)),
+        simulated("every_call::of_pools_is_out_of_memory", POOLS_ARE_OUT_OF_MEMORY, || {
+            in_turn(OUT_OF_MEMORY, pools_graphs_and_pauses)
+        }),
+        simulated("every_call::of_pools_loses_the_device", POOLS_LOSE, || in_turn(LOST, pools_graphs_and_pauses)),
         unchecked("every_call::of_the_backend_refuses", BACKEND_REFUSES, || of_the_backend(REFUSED)),
         unchecked("every_call::of_the_backend_is_out_of_memory", BACKEND_IS_OUT, || of_the_backend(OUT_OF_MEMORY)),
         unchecked("every_call::of_the_backend_loses_the_device", BACKEND_LOSES, || of_the_backend(LOST)),
@@ -38,6 +43,9 @@ const CAPACITY: u64 = 256 * MIB;
 const HOST_MEMORY: (&str, &str) = ("ZE_SIM_HOST_MEMORY", "8M");
 const REFUSES: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-refuses.log")];
 const IS_OUT_OF_MEMORY: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-is-out-of-memory.log")];
+const POOLS_REFUSE: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-pools-refuse.log")];
+const POOLS_ARE_OUT_OF_MEMORY: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-pools-are-out-of-memory.log")];
+const POOLS_LOSE: &[(&str, &str)] = &[MEMORY, (LOG, "xpu-pools-lose.log")];
 const LOSES: &[(&str, &str)] = &[MEMORY, (LOG, "xpu-loses.log")];
 const LET_THROUGH: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-let-through.log")];
 const TWO: (&str, &str) = ("ZE_SIM_DEVICES", "2");
@@ -100,8 +108,11 @@ fn probed(count: u32) -> Outcome {
     Ok(())
 }
 
+/// A program each of whose calls fails in turn.
+type Work = fn(&'static Accelerator<Xpu>) -> Result<(), Error>;
+
 /// Returns the number of calls that the program makes when none fail, without those of only its first run.
-fn calls_of_all_work() -> Result<u64, Failed> {
+fn calls_of_all(work: Work) -> Result<u64, Failed> {
     let (worked, device) = opened_and_worked(work)?;
     worked?;
     check_all_gone(device)?;
@@ -115,9 +126,9 @@ fn calls_of_all_work() -> Result<u64, Failed> {
     Ok(whole)
 }
 
-fn in_turn(code: ze_result_t) -> Outcome {
+fn in_turn(code: ze_result_t, work: Work) -> Outcome {
     probed(1)?;
-    let (whole, mut told) = (calls_of_all_work()?, Told::default());
+    let (whole, mut told) = (calls_of_all(work)?, Told::default());
     for call in 1..=whole {
         control::seed(0); // so that the calls are the same each time
         control::set_memory(0, CAPACITY + control::live_bytes()); // plus what lost devices still hold
@@ -219,7 +230,7 @@ fn is_made() -> Outcome {
 fn is_let_through() -> Outcome {
     const EXPECTED: &str = "ACCELERATOR_XPU_CALLS";
     probed(1)?;
-    let calls = calls_of_all_work()?;
+    let calls = calls_of_all(work)?;
     // Old loaders' checks wrongly refuse the probing of virtual memory. The program ran twice.
     let tries = (control::calls_of("zeVirtualMemReserve") + control::calls_of("zeVirtualMemFree")) / 2;
     if let Ok(expected) = env::var(EXPECTED) {
