@@ -111,20 +111,17 @@ impl DeviceAllocator {
 
     #[inline(always)]
     pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        // A use that may be captured is waited for like others.
-        let is_captured = self.is_captured(stream).unwrap_or(false);
+        // If the driver does not say whether a use is captured, it is waited for like others.
+        let is_captured = self.pending.has_captures() && self.is_captured(stream).unwrap_or(false);
         self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
     }
 
     /// Returns whether the work of the stream is being captured in a graph.
-    #[inline(always)]
+    #[cold]
     fn is_captured(&self, stream: StreamId) -> Result<bool> {
-        #[cold]
-        fn ask(context: &Context, stream: StreamId) -> Result<bool> {
-            let capture = context.events.capture_of(stream).map_err(|error| context.error(error))?;
-            Ok(capture.is_some())
-        }
-        if self.pending.has_captures() { ask(&self.memory.context, stream) } else { Ok(false) }
+        let context = &self.memory.context;
+        let capture = || context.events.capture_of(stream).map_err(|error| context.error(error));
+        Ok(self.pending.has_captures() && capture()?.is_some())
     }
 
     /// Returns whether the work of this thread's current stream is being captured in a graph.
@@ -132,13 +129,14 @@ impl DeviceAllocator {
         Ok(self.current_capture()?.is_some())
     }
 
-    #[inline(always)]
+    /// Returns the number of the capture that this thread's current stream takes part in.
+    #[cold]
     fn current_capture(&self) -> Result<Option<u64>> {
-        #[cold]
-        fn ask(context: &Context) -> Result<Option<u64>> {
-            context.events.current_capture().map_err(|error| context.error(error))
+        let context = &self.memory.context;
+        match self.pending.has_captures() {
+            true => context.events.current_capture().map_err(|error| context.error(error)),
+            false => Ok(None),
         }
-        if self.pending.has_captures() { ask(&self.memory.context) } else { Ok(None) }
     }
 
     pub(crate) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
