@@ -34,3 +34,23 @@ pub(crate) fn exchange_current_stream(of: &Instance, stream: StreamId) -> Stream
     };
     CURRENT.try_with(exchange).unwrap_or(StreamId::DEFAULT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Device, DeviceKind};
+
+    #[test]
+    fn each_device_instance_has_its_own_current_stream() {
+        let device = Device { kind: DeviceKind::new("test"), index: 0 };
+        let (one, other) = (Instance::new(device), Instance::new(device));
+        let [first, second] = [1, 2].map(StreamId::new);
+        assert_eq!(exchange_current_stream(&one, first), StreamId::DEFAULT);
+        assert_eq!(exchange_current_stream(&other, second), StreamId::DEFAULT);
+        assert_eq!(exchange_current_stream(&one, second), first);
+        assert_eq!(exchange_current_stream(&one, StreamId::DEFAULT), second);
+        assert_eq!((current_stream(&one), current_stream(&other)), (StreamId::DEFAULT, second));
+        assert_eq!(exchange_current_stream(&other, StreamId::DEFAULT), second);
+        assert!(CURRENT.with_borrow(Vec::is_empty));
+    }
+}
