@@ -204,7 +204,7 @@ unsafe impl Backend for Host {
 
     fn is_complete(&self, event: &HostEvent) -> DriverResult<bool> {
         self.health.check()?;
-        Ok(event.recording("is_complete")?.is_none_or(|recording| recording.get().is_some()))
+        event.is_complete()
     }
 
     fn wait_host(&self, event: &HostEvent) -> DriverResult<()> {

@@ -185,6 +185,16 @@ impl HostEvent {
         lock(&self.0).clone()
     }
 
+    /// Returns whether the last record is completed, or was never made.
+    pub(crate) fn is_complete(&self) -> DriverResult<bool> {
+        // Programs poll events, so this counts no reference to the record.
+        match &*lock(&self.0) {
+            None => Ok(true),
+            Some(Record::Submitted(recording)) => Ok(recording.get().is_some()),
+            Some(Record::Captured(event)) => Err(event.unanswered("is_complete")),
+        }
+    }
+
     /// Returns the last record for a query, which fails after a record in a capture.
     pub(crate) fn recording(&self, call: &'static str) -> DriverResult<Option<Recording>> {
         match self.last() {

@@ -76,9 +76,11 @@ pub struct SimEvent(Mutex<Recorded>);
 #[derive(Debug)]
 enum Recorded {
     Never,
-    /// The point that it waits for, unless it was complete at once.
-    At(Option<Ticket>),
-    InCapture(EventCapture),
+    /// At a point that was reached already.
+    Reached,
+    At(Ticket),
+    /// Boxed, because the other variants are small.
+    InCapture(Box<EventCapture>),
 }
 
 impl Sim {
@@ -278,10 +280,11 @@ unsafe impl Backend for Sim {
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Record);
-        *event.recorded() = match self.captures.record_event(stream.number) {
-            Some(captured) => Recorded::InCapture(captured),
-            None => Recorded::At(stream.timeline.record()),
-        };
+        let mut recorded = event.recorded();
+        match self.captures.record_event(stream.number) {
+            Some(captured) => *recorded = Recorded::InCapture(Box::new(captured)),
+            None => *recorded = stream.timeline.record().map_or(Recorded::Reached, Recorded::At),
+        }
         Ok(())
     }
 
@@ -289,20 +292,30 @@ unsafe impl Backend for Sim {
         self.calls.count(Call::Wait);
         match &*event.recorded() {
             Recorded::Never => Ok(()),
-            Recorded::At(_) => self.captures.wait(stream.number, None).map(drop),
+            Recorded::Reached | Recorded::At(_) => self.captures.wait(stream.number, None).map(drop),
             Recorded::InCapture(event) => self.captures.wait(stream.number, Some(event)).map(drop),
         }
     }
 
     fn is_complete(&self, event: &SimEvent) -> DriverResult<bool> {
         self.calls.count(Call::IsComplete);
-        Ok(event.recorded().ticket(Call::IsComplete)?.is_none_or(Ticket::is_complete))
+        match &*event.recorded() {
+            Recorded::Never | Recorded::Reached => Ok(true),
+            Recorded::At(ticket) => Ok(ticket.is_complete()),
+            Recorded::InCapture(event) => Err(event.unanswered(Call::IsComplete.name())),
+        }
     }
 
     fn wait_host(&self, event: &SimEvent) -> DriverResult<()> {
         self.calls.count(Call::WaitHost);
-        event.recorded().ticket(Call::WaitHost)?.iter().for_each(|ticket| ticket.complete());
-        Ok(())
+        match &*event.recorded() {
+            Recorded::Never | Recorded::Reached => Ok(()),
+            Recorded::At(ticket) => {
+                ticket.complete();
+                Ok(())
+            }
+            Recorded::InCapture(event) => Err(event.unanswered(Call::WaitHost.name())),
+        }
     }
 
     fn elapsed_ns(&self, _start: &SimEvent, _end: &SimEvent) -> DriverResult<i64> {
@@ -347,6 +360,7 @@ unsafe impl Backend for Sim {
         self.work(Call::Fill, stream)
     }
 
+    #[inline] // the core asks before each event
     fn is_capturing(&self, stream: &SimStream) -> DriverResult<bool> {
         Ok(self.captures.is_capturing(stream.number))
     }
@@ -363,16 +377,5 @@ unsafe impl Backend for Sim {
 impl SimEvent {
     fn recorded(&self) -> MutexGuard<'_, Recorded> {
         lock(&self.0)
-    }
-}
-
-impl Recorded {
-    /// Returns what an event waits for, or the error of a query after a record in a capture.
-    fn ticket(&self, call: Call) -> DriverResult<Option<&Ticket>> {
-        match self {
-            Self::Never => Ok(None),
-            Self::At(ticket) => Ok(ticket.as_ref()),
-            Self::InCapture(event) => Err(event.unanswered(call.name())),
-        }
     }
 }

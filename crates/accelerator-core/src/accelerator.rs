@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, EventFlags, StreamKind};
-use crate::current::{current_stream, set_current_stream};
+use crate::current::{current_stream, exchange_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
 use crate::stream::{Instance, Stream, Streams};
@@ -168,20 +168,23 @@ impl<B: Backend> Accelerator<B> {
     /// pool, or a call that empties the cache is part of a capture: they are if the current stream captures.
     /// [`Graph::capture_begin`](crate::Graph::capture_begin) sets it.
     pub fn current_stream(&self) -> Stream<B> {
-        match current_stream(self.instance) {
-            StreamId::DEFAULT => self.default_stream, // the usual one needs no look-up
-            id => self.stream_by_id(id).unwrap_or(self.default_stream),
-        }
+        self.existing_stream(current_stream(&self.instance))
     }
 
-    /// Sets the current stream of this thread. PyTorch: `torch.accelerator.set_stream`.
+    /// Sets the current stream of this thread, and returns the previous one. PyTorch: `torch.accelerator.set_stream`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
-    pub fn set_current_stream(&self, stream: Stream<B>) -> Result<()> {
+    pub fn set_current_stream(&self, stream: Stream<B>) -> Result<Stream<B>> {
         stream.check(self.instance)?;
-        set_current_stream(self.instance, stream.id());
-        Ok(())
+        Ok(self.existing_stream(exchange_current_stream(&self.instance, stream.id())))
+    }
+
+    fn existing_stream(&self, id: StreamId) -> Stream<B> {
+        match id {
+            StreamId::DEFAULT => self.default_stream, // the usual one needs no look-up
+            id => self.stream_by_id(id).unwrap_or(self.default_stream),
+        }
     }
 
     /// A new event.

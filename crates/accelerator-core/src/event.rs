@@ -243,7 +243,7 @@ impl<B: Backend> Events for EventPool<B> {
     }
 
     fn current_capture(&self) -> DriverResult<Option<u64>> {
-        self.capture_of(current_stream(self.streams.owner))
+        self.capture_of(current_stream(&self.streams.owner))
     }
 
     fn capture_of(&self, stream: StreamId) -> DriverResult<Option<u64>> {

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::accelerator::Accelerator;
 use crate::alloc::MemPoolRoute;
 use crate::backend::Backend;
-use crate::current::{current_stream, set_current_stream};
+use crate::current::exchange_current_stream;
 use crate::graphs::{CaptureMode, ExecutableGraph, Graphs};
 use crate::stream::Stream;
 use crate::types::{DriverError, DriverErrorKind, DriverResult, Error, MemPoolId, Result, StreamId};
@@ -74,8 +74,7 @@ impl<B: Backend> Graph<B> {
         })?;
         let route = allocator.capture_begun(number, mode, pool);
         self.pools = vec![pool];
-        let before = current_stream(self.accelerator.instance());
-        set_current_stream(self.accelerator.instance(), stream.id());
+        let before = exchange_current_stream(&self.accelerator.instance(), stream.id());
         self.state = State::Capturing(Capture { stream, number, route, before });
         Ok(())
     }
@@ -105,7 +104,7 @@ impl<B: Backend> Graph<B> {
         };
         let Capture { stream, number, route, before } = capture;
         let ended = self.graphs.end(stream.native());
-        set_current_stream(self.accelerator.instance(), before);
+        exchange_current_stream(&self.accelerator.instance(), before);
         self.pools = self.accelerator.allocator().capture_ended(number, route);
         match self.accelerator.device().driver_result(ended) {
             Ok(graph) => {

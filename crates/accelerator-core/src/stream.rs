@@ -120,7 +120,7 @@ impl<B: Backend> fmt::Debug for Stream<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub(crate) device: Device,
-    number: u64,
+    pub(crate) number: u64,
 }
 
 impl Instance {

@@ -32,9 +32,9 @@ impl Buffer {
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
-        let target = device.into().resolve()?;
-        dispatch!(AnyDevice, target.open_fast()?, device => {
-            Ok(Self { any: device.allocate(len, device.current_stream())?.into(), backend: target.backend })
+        let (backend, device) = device.into().open()?;
+        dispatch!(AnyDevice, device, device => {
+            Ok(Self { any: device.allocate(len, device.current_stream())?.into(), backend })
         })
     }
 

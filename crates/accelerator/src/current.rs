@@ -64,8 +64,7 @@ pub fn set_device_idx<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
 /// # Errors
 /// Errors of [`DeviceArg`] and of opening the device.
 pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
-    let target = device.into().resolve()?;
-    Ok(Stream::current_of(target.backend, target.open_fast()?))
+    Stream::current(device.into())
 }
 
 /// Returns whether work on the current stream of the current device is captured in a graph instead of being executed.

@@ -49,10 +49,11 @@ impl AnyDevice {
     /// Makes a stream the current one of this thread, and returns the previous one. The number must come from the
     /// device.
     pub(crate) fn exchange_stream(self, id: StreamId) -> StreamId {
-        let before = self.current_stream();
-        let set = dispatch!(AnyDevice, self, device => device.set_current_stream(numbered(device, id)));
-        debug_assert!(set.is_ok(), "the stream is of this device");
-        before
+        dispatch!(AnyDevice, self, device => {
+            let before = device.set_current_stream(numbered(device, id));
+            debug_assert!(before.is_ok(), "the stream is of this device");
+            before.map_or(StreamId::DEFAULT, Stream::id)
+        })
     }
 
     pub(crate) fn new_event(self, flags: EventFlags) -> AnyEvent {

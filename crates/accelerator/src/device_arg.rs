@@ -133,16 +133,6 @@ impl Target {
         memory::open(self.backend, self.index)
     }
 
-    /// Returns the device. Opens it if necessary. After the first call on a thread, this takes no lock.
-    pub(crate) fn open_fast(self) -> Result<AnyDevice> {
-        if let Some(device) = selection::device(self.backend, self.index) {
-            return Ok(device);
-        }
-        let device = self.open()?;
-        selection::remember(self.backend, self.index, device);
-        Ok(device)
-    }
-
     /// Returns the device if it is open.
     pub(crate) fn opened(self) -> Option<AnyDevice> {
         self.backend.opened(self.index)
@@ -150,10 +140,34 @@ impl Target {
 }
 
 impl DeviceArg<'_> {
+    /// Returns the named device, or the current one if there is no index, with its backend. Opens it if necessary.
+    /// After the first call on a thread, this takes no lock: it is on the path of every allocation.
+    #[inline]
+    pub(crate) fn open(self) -> Result<(BuiltIn, AnyDevice)> {
+        let backend = choice::current()?;
+        match selection::current_device(backend) {
+            Some(device) if matches!(self, Self::Current) => Ok((backend, device)),
+            _ => self.open_other(),
+        }
+    }
+
+    /// Returns a device that [`open`](Self::open) does not find at once.
+    #[inline(never)]
+    fn open_other(self) -> Result<(BuiltIn, AnyDevice)> {
+        let target = self.resolve()?;
+        let Target { backend, index } = target;
+        if let Some(device) = selection::device(backend, index) {
+            return Ok((backend, device));
+        }
+        let device = target.open()?;
+        selection::remember(backend, index, device);
+        Ok((backend, device))
+    }
+
     /// Returns the named device, or the current one if there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
-        // The usual argument needs no call: this is on the path of every allocation.
+        // The usual argument needs no call.
         let given = if matches!(self, Self::Current) { None } else { self.index(backend)? };
         let index = given.unwrap_or_else(|| selection::index(backend));
         Ok(Target { backend, index })

@@ -13,6 +13,12 @@ struct Selection {
     devices: Vec<Option<AnyDevice>>,
 }
 
+impl Selection {
+    fn device(&self, index: u32) -> Option<AnyDevice> {
+        *self.devices.get(index as usize)?
+    }
+}
+
 thread_local! {
     static SELECTIONS: RefCell<[Selection; ENTRIES.len()]> = RefCell::default();
 }
@@ -27,9 +33,14 @@ pub(crate) fn exchange_index(backend: BuiltIn, index: u32) -> u32 {
     with(backend, |selection| std::mem::replace(&mut selection.index, index)).unwrap_or_default()
 }
 
+/// Returns the current device, if this thread has [used](remember) it.
+pub(crate) fn current_device(backend: BuiltIn) -> Option<AnyDevice> {
+    with(backend, |selection| selection.device(selection.index)).flatten()
+}
+
 /// Returns an open device, if this thread has [used](remember) it.
 pub(crate) fn device(backend: BuiltIn, index: u32) -> Option<AnyDevice> {
-    with(backend, |selection| *selection.devices.get(index as usize)?).flatten()
+    with(backend, |selection| selection.device(index)).flatten()
 }
 
 /// Makes the next [`device`] return this one.

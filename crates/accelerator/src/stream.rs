@@ -129,6 +129,12 @@ impl Stream {
         event.record(Some(self))
     }
 
+    /// Returns the current stream of a device on this thread. Opens the device.
+    pub(crate) fn current(device: DeviceArg<'_>) -> Result<Self> {
+        let (backend, accelerator) = device.open()?;
+        Ok(Self::current_of(backend, accelerator))
+    }
+
     /// Returns the current stream of an open device on this thread.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
         Self::with_id(backend, accelerator, accelerator.current_stream())

@@ -37,7 +37,7 @@ impl<B: Controls> Replayer<B> {
     pub(super) fn capture_op(&mut self, op: &CaptureOp) -> Result<(), ReplayError> {
         let accelerator = self.accelerator;
         match *op {
-            CaptureOp::Current { stream } => accelerator.set_current_stream(self.stream(stream)?)?,
+            CaptureOp::Current { stream } => _ = accelerator.set_current_stream(self.stream(stream)?)?,
             CaptureOp::Launch { stream } => {
                 let stream = self.stream(stream)?;
                 let launched = accelerator.backend().launch(stream.native());

@@ -236,6 +236,7 @@ impl<N> Captures<N> {
     }
 
     #[cold]
+    #[inline(never)]
     fn with_locked<T>(&self, stream: u64, f: impl FnOnce(&mut Capture<N>) -> T) -> Option<T> {
         lock(&self.captures).iter_mut().find(|capture| capture.streams.contains_key(&stream)).map(f)
     }

@@ -54,6 +54,13 @@ impl InFlight {
         drop(wait_while(&self.ended, lock(&self.ending), are_open));
         self.waiting.store(false, Ordering::SeqCst);
     }
+
+    /// Wakes the thread that waits: it either checked before this and sleeps, or checks after it.
+    #[cold]
+    fn wake(&self) {
+        drop(lock(&self.ending));
+        self.ended.notify_one();
+    }
 }
 
 impl Drop for Step<'_> {
@@ -61,9 +68,7 @@ impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.of.open[self.phase].fetch_sub(1, Ordering::SeqCst);
         if self.of.waiting.load(Ordering::SeqCst) {
-            // A waiting thread either checked before this and sleeps, or checks after it.
-            drop(lock(&self.of.ending));
-            self.of.ended.notify_one();
+            self.of.wake();
         }
     }
 }

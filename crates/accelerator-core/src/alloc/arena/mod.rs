@@ -259,7 +259,7 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Counting<Option<Users>> {
         match self.free_when_done(id) {
-            None => self.put_back(id, clock, StreamCounters::freed).map(|()| None),
+            None => self.put_back_freed(id, clock).map(|()| None),
             users => Ok(users),
         }
     }
@@ -286,11 +286,23 @@ impl Arena {
                 *uses -= 1;
                 Ok(false)
             }
-            State::Pending(_) => self.put_back(id, clock, StreamCounters::pending_over).map(|()| true),
+            State::Pending(_) => self.put_back_pending(id, clock).map(|()| true),
             _ => unreachable!("only freed blocks wait for streams"),
         }
     }
 
+    #[inline(never)]
+    fn put_back_freed(&mut self, id: BlockId, clock: u32) -> Counting {
+        self.put_back(id, clock, StreamCounters::freed)
+    }
+
+    #[inline(never)]
+    fn put_back_pending(&mut self, id: BlockId, clock: u32) -> Counting {
+        self.put_back(id, clock, StreamCounters::pending_over)
+    }
+
+    /// Inlined once for each `count`, so that counting takes no call through a pointer.
+    #[inline(always)]
     fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         match &mut self.placement {
             None => self.store.make_free::<true>(id, clock, count),

@@ -113,26 +113,26 @@ impl DeviceAllocator {
     /// PyTorch: `recordStream`.
     #[inline(always)]
     pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        // A use that may be captured is waited for like others.
-        let is_captured = self.is_current_captured().unwrap_or(false);
+        // If the driver does not say whether a use is captured, it is waited for like others.
+        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
         self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
     }
 
     /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.
     #[inline(always)]
     pub(crate) fn record_work(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let is_captured = self.capture_of(stream).is_ok_and(|capture| capture.is_some());
+        let is_captured = self.pending.has_captures() && self.capture_of(stream).is_ok_and(|capture| capture.is_some());
         self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
     }
 
-    /// Returns the capture that the work of a stream is part of.
-    #[inline(always)]
+    /// Returns the number of the capture that the work of a stream is part of.
+    #[cold]
     fn capture_of(&self, stream: StreamId) -> Result<Option<u64>> {
-        #[cold]
-        fn ask(context: &Context, stream: StreamId) -> Result<Option<u64>> {
-            context.events.capture_of(stream).map_err(|error| context.error(error))
+        let context = &self.memory.context;
+        match self.pending.has_captures() {
+            true => context.events.capture_of(stream).map_err(|error| context.error(error)),
+            false => Ok(None),
         }
-        if self.pending.has_captures() { ask(&self.memory.context, stream) } else { Ok(None) }
     }
 
     /// Returns whether the work of this thread's current stream is being captured in a graph.
@@ -140,13 +140,14 @@ impl DeviceAllocator {
         Ok(self.current_capture()?.is_some())
     }
 
-    #[inline(always)]
+    /// Returns the number of the capture that this thread's current stream takes part in.
+    #[cold]
     fn current_capture(&self) -> Result<Option<u64>> {
-        #[cold]
-        fn ask(context: &Context) -> Result<Option<u64>> {
-            context.events.current_capture().map_err(|error| context.error(error))
+        let context = &self.memory.context;
+        match self.pending.has_captures() {
+            true => context.events.current_capture().map_err(|error| context.error(error)),
+            false => Ok(None),
         }
-        if self.pending.has_captures() { ask(&self.memory.context) } else { Ok(None) }
     }
 
     pub(crate) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {

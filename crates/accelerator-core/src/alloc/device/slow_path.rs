@@ -116,7 +116,8 @@ impl DeviceAllocator {
     fn await_uses(&self, begun: Step<'_>, block: PendingBlock, users: &Users) {
         let context = &self.memory.context;
         // If the driver does not say, the events that it refuses to record are recorded later.
-        match self.current_capture().ok().flatten() {
+        let capture = if self.pending.has_captures() { self.current_capture().ok().flatten() } else { None };
+        match capture {
             None => self.pending.await_uses(context, begun, block, users),
             Some(capture) => self.pending.defer(context, begun, block, users.clone(), capture),
         }

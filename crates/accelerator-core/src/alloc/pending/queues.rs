@@ -80,8 +80,10 @@ impl<E, T> EventQueues<E, T> {
 
     /// Prepares a queue for its first event: moves it to the place that a new queue would get. Returns its index.
     fn fill(&mut self, user: StreamId, mut place: Option<usize>) -> usize {
-        let filled = self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
-        if 2 * (filled + 1) > 1 << self.bits {
+        let is_too_full = |filled| 2 * (filled + 1) > 1 << self.bits;
+        let filled = || self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
+        // With few queues, there is no need to count the filled ones.
+        if is_too_full(self.queues.len()) && is_too_full(filled()) {
             self.bits = (self.bits + 1).max(2);
             for queue in &mut self.queues {
                 queue.slot = slot(queue.user, self.bits);

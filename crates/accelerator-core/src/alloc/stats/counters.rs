@@ -120,6 +120,7 @@ impl StreamCounters {
     }
 
     /// Counts a pending block that no stream uses any more.
+    #[inline(always)]
     pub(crate) fn pending_over(&mut self, block: Counted) -> Counting {
         self.split_changed(block)?;
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
