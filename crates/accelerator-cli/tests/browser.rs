@@ -135,6 +135,7 @@ fn hostile(count: usize) -> Profile {
         stream: number as u64 % 4,
         address: number as u64,
         is_alias: false,
+        is_paused: false,
         blocks: (1..200).map(|size| block(size * (1 + number as u64), names[size as usize % 3])).collect(),
     };
     Profile {

@@ -206,7 +206,9 @@ impl<B: Backend> Kept<B> {
     }
 
     fn file_error(&self, path: &Path, error: io::Error) -> Error {
-        Error::PoolFile { device: self.accelerator.device(), pool: self.pool, path: path.to_owned(), error }
+        let (device, pool) = (self.accelerator.device(), self.pool);
+        let name = self.accelerator.allocator().pool_name(pool);
+        Error::PoolFile { device, pool, name, path: path.to_owned(), error }
     }
 }
 

@@ -28,6 +28,7 @@ fn profile(count: usize) -> Profile {
         stream: 0,
         address: number as u64,
         is_alias: false,
+        is_paused: false,
         blocks: (0..count / 50).map(block).collect(),
     };
     let moment = |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
