@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
+mod paused;
 mod timeline;
 
 use std::io::Read;
