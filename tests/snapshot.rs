@@ -183,7 +183,7 @@ fn files_and_reports_name_pools_and_tell_what_is_paused() {
         let _guard = use_mem_pool(pool);
         Buffer::allocate(3 * MIB, None).unwrap()
     });
-    pools[0].pause(Keep::Nothing).unwrap();
+    assert_eq!(pools[0].pause(Keep::Nothing).unwrap().bytes, 4 * MIB);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("paused.pickle");
     dump_snapshot(&file).unwrap();
@@ -200,6 +200,6 @@ fn files_and_reports_name_pools_and_tell_what_is_paused() {
     assert!(page.contains(&format!("large, private weights ({weights})")), "{page}");
     assert!(page.contains(&format!("large, private kv_cache &lt;b&gt; ({cache})")) && !page.contains("<b>"));
     assert!(page.contains("paused, 4.00 MiB"), "the legend without scripts");
-    pools[0].resume().unwrap();
+    assert_eq!(pools[0].resume().unwrap().bytes, 4 * MIB);
     drop(held);
 }

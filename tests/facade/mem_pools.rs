@@ -162,7 +162,7 @@ processes! { on_host:
         let pools = memory::mem_pools(None)?;
         assert_eq!((pools[&weights.id()].paused_bytes, pools[&cache.id()].paused_bytes), (12 * MIB, 0));
         assert!(memory::mem_pools(1)?.is_empty(), "a device that is not open");
-        weights.resume()?;
+        assert_eq!(weights.resume()?.bytes, paused.bytes);
         assert_eq!(memory_stats(None)?["paused_bytes"], 0);
         drop((kept, other));
     }

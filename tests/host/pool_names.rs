@@ -40,10 +40,11 @@ fn errors_snapshots_and_lists_call_a_pool_by_its_name() {
     assert_eq!(host.allocator().snapshot().pool_names.len(), 2);
     assert_eq!(host.allocator().history().snapshot.pool_names[&id], of_weights[0].1);
 
-    weights.pause(Keep::Host).unwrap();
+    let paused_bytes = weights.pause(Keep::Host).unwrap().bytes;
     assert_eq!(format!("{weights:?}"), format!("MemPool {{ host:0, weights ({id}), uses: 1, paused }}"));
-    let reserved_bytes = weights.snapshot().segments.iter().map(|segment| segment.total_size).sum();
-    let info = MemPoolInfo { name: weights.name(), reserved_bytes, paused_bytes: reserved_bytes };
+    let reserved_bytes: u64 = weights.snapshot().segments.iter().map(|segment| segment.total_size).sum();
+    assert_eq!(paused_bytes, reserved_bytes);
+    let info = MemPoolInfo { name: weights.name(), reserved_bytes, paused_bytes };
     assert_eq!(host.allocator().pools()[&id], info);
     let paused = format!("host:0: memory pool weights ({id}) is paused: resume it first");
     let _guard = weights.use_pool();
@@ -109,7 +110,7 @@ fn paused_memory_is_neither_allocated_nor_free_in_an_out_of_memory_error() {
     assert!(awake.to_string().contains(&told), "{awake}");
 
     let [_, freed] = held;
-    weights.pause(Keep::Nothing).unwrap();
+    assert_eq!(weights.pause(Keep::Nothing).unwrap().bytes, 28 * MIB);
     drop(freed);
     let ordinary = host.allocate(20 * MIB, stream).unwrap();
     drop(host.allocate(10 * MIB, stream).unwrap());

@@ -1,3 +1,5 @@
+//! Paused memory in pictures of segments.
+
 use super::*;
 
 /// Paused memory has a colour of its own, whatever its blocks are, and does not count as free or allocated.
