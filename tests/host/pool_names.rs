@@ -17,10 +17,10 @@ fn named(host: &'static Accelerator<Host>, name: &str) -> MemPool<Host> {
 }
 
 fn out_of_memory(host: &'static Accelerator<Host>, bytes: u64) -> OutOfMemory {
-    match host.allocate(bytes, host.default_stream()) {
-        Err(Error::OutOfMemory(report)) => *report,
-        other => panic!("{other:?}"),
-    }
+    let error = host.allocate(bytes, host.default_stream()).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    let Error::OutOfMemory(report) = error else { unreachable!("it was checked") };
+    *report
 }
 
 #[test]

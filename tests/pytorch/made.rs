@@ -97,7 +97,7 @@ fn segment(address: u64, stream: u64, segment_type: PoolKind, mut blocks: Vec<Bl
         segment_type,
         pool_id: (0, 1),
         is_expandable: false,
-        is_paused: false,
+        is_paused: true, // a key that only we know
         frames: Frames::from([]),
         blocks,
     }
