@@ -29,7 +29,7 @@ pub use accelerator_core::{
     Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat, Error,
     EventFlags, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB, Keep,
     MIB, MemPoolId, MemPoolInfo, MemPoolOptions, MemoryInfo, MemoryInfoSource, Operator, OperatorKind,
-    OperatorObserver, OutOfMemory, OutOfMemoryCause, PauseReport, PoolKind, PoolStat, Recording, Result,
+    OperatorObserver, OutOfMemory, OutOfMemoryCause, PauseReport, PoolFileError, PoolKind, PoolStat, Recording, Result,
     SegmentSnapshot, SegmentSource, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, observe_operators,
     parse_bytes, report_operator,
 };

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::sleep::{Keep, PauseProgress};
 use crate::accelerator::Accelerator;
 use crate::backend::{Backend, Place};
-use crate::types::{DevicePtr, DriverResult, Error, MIB, MemPoolId, Result};
+use crate::types::{DevicePtr, DriverResult, Error, MIB, MemPoolId, PoolFileError, Result};
 
 /// The number of bytes that are copied at a time.
 const STEP: u64 = 32 * MIB;
@@ -208,7 +208,7 @@ impl<B: Backend> Kept<B> {
     fn file_error(&self, path: &Path, error: io::Error) -> Error {
         let (device, pool) = (self.accelerator.device(), self.pool);
         let name = self.accelerator.allocator().pool_name(pool);
-        Error::PoolFile { device, pool, name, path: path.to_owned(), error }
+        Error::PoolFile(Box::new(PoolFileError { device, pool, name, path: path.to_owned(), error }))
     }
 }
 

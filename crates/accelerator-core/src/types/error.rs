@@ -1,8 +1,8 @@
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{
-    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, StreamId, Unavailable, printable,
+    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, PoolFileError, StreamId,
+    Unavailable, printable,
 };
 
 /// The result of a fallible function of this library.
@@ -131,20 +131,8 @@ pub enum Error {
     },
 
     /// The contents of a paused memory pool cannot be written to a file, or read from it.
-    #[error("{device}: memory pool {}: {}: {error}", pool.with_name(name.as_deref()), path.display())]
-    PoolFile {
-        /// The device.
-        device: Device,
-        /// The pool.
-        pool: MemPoolId,
-        /// Its name, if it has one.
-        name: Option<Arc<str>>,
-        /// The file.
-        path: PathBuf,
-        /// The error of the file system.
-        #[source]
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    PoolFile(Box<PoolFileError>),
 
     /// A graph cannot do what was asked of it.
     #[error("{device}: the graph {problem}")]

@@ -126,14 +126,14 @@ fn errors() -> [(Error, &'static str); 20] {
             Error::MemPool { device: HOST, pool: MemPoolId::new(0, 3), name: None, problem: "does not exist" },
             "host:0: memory pool 0_3 does not exist"
         ),
-        Error::PoolFile { .. } => (
-            Error::PoolFile {
+        Error::PoolFile(_) => (
+            Error::PoolFile(Box::new(PoolFileError {
                 device: HOST,
                 pool: MemPoolId::new(0, 3),
                 name: Some("weights".into()),
                 path: "contents".into(),
                 error: std::io::ErrorKind::AlreadyExists.into(),
-            },
+            })),
             "host:0: memory pool weights (0_3): contents: entity already exists"
         ),
         Error::Graph { .. } => (Error::Graph { device: CUDA, problem: "is empty" }, "cuda:1: the graph is empty"),
