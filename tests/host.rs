@@ -10,6 +10,9 @@ mod compact_pools;
 #[path = "host/graphs.rs"]
 mod graphs;
 #[cfg(target_os = "linux")]
+#[path = "host/pool_names.rs"]
+mod pool_names;
+#[cfg(target_os = "linux")]
 #[path = "host/sleep.rs"]
 mod sleep;
 #[cfg(target_os = "linux")]

@@ -3,11 +3,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator::{Buffer, MIB, MemPool, memory, set_accelerator, use_mem_pool};
+use accelerator::{Buffer, Keep, MIB, MemPool, MemPoolOptions, memory, set_accelerator, use_mem_pool};
 use accelerator_tracker::history::{
     ContextsOf, HistoryOptions, Stacks, dump_snapshot, record_memory_history, set_memory_metadata, snapshot,
     stop_memory_history,
 };
+use accelerator_tracker::picture::Profile;
+use accelerator_tracker::report;
 use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, Setting, TraceAction, TraceEntry};
 use accelerator_tracker::tracker::scope;
 
@@ -169,4 +171,35 @@ fn files_tell_which_pool_memory_belongs_to() {
     );
     drop((ordinary, inside));
     stop_memory_history(None).unwrap();
+}
+
+#[test]
+fn files_and_reports_name_pools_and_tell_what_is_paused() {
+    let _one = host();
+    let options = |name: &str| MemPoolOptions { name: Some(name.into()), pausable: true, ..Default::default() };
+    let (weights, cache) = (options("weights"), options("kv_cache <b>"));
+    let pools = [weights, cache].map(|options| MemPool::with_options(None, options).unwrap());
+    let held = pools.each_ref().map(|pool| {
+        let _guard = use_mem_pool(pool);
+        Buffer::allocate(3 * MIB, None).unwrap()
+    });
+    assert_eq!(pools[0].pause(Keep::Nothing).unwrap().bytes, 4 * MIB);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("paused.pickle");
+    dump_snapshot(&file).unwrap();
+    let read = MemorySnapshot::read(&file).unwrap();
+    assert_eq!(read, snapshot().unwrap());
+    let [weights, cache] = pools.each_ref().map(MemPool::id);
+    let names = [(weights.numbers(), "weights".to_owned()), (cache.numbers(), "kv_cache <b>".to_owned())];
+    assert_eq!(read.notes[0].pool_names, names);
+    let paused: Vec<_> = read.segments.iter().map(|segment| (segment.pool_id, segment.is_paused)).collect();
+    assert_eq!(paused.iter().filter(|(_, is_paused)| *is_paused).count(), 1, "{paused:?}");
+    assert!(paused.contains(&(weights.numbers(), true)) && paused.contains(&(cache.numbers(), false)), "{paused:?}");
+
+    let page = report::html(&Profile::of_snapshot("paused", &read, 0));
+    assert!(page.contains(&format!("large, private weights ({weights})")), "{page}");
+    assert!(page.contains(&format!("large, private kv_cache &lt;b&gt; ({cache})")) && !page.contains("<b>"));
+    assert!(page.contains("paused, 4.00 MiB"), "the legend without scripts");
+    assert_eq!(pools[0].resume().unwrap().bytes, 4 * MIB);
+    drop(held);
 }

@@ -66,7 +66,7 @@ fn every_key_of_pytorch_is_ours() {
 #[test]
 fn the_table_shows_the_numbers_of_pytorch() {
     let device = Device { kind: DeviceKind::new("cuda"), index: 0 };
-    let ours = memory_summary_of(device, &statistics(&pytorch_stats()), &BTreeMap::new(), false);
+    let ours = memory_summary_of(device, &statistics(&pytorch_stats()), &BTreeMap::new(), &BTreeMap::new(), false);
     let theirs = SUMMARY.replace("GPU reserved memory  ", "Reserved memory      ");
     let theirs = theirs.replace("GPU reserved segments", "Reserved segments    ");
     let theirs = theirs.replace("Oversize GPU segments", "Oversize segments    ");
@@ -77,7 +77,8 @@ fn the_table_shows_the_numbers_of_pytorch() {
     assert_eq!(table(&ours), table(&theirs));
 
     let expandable = Statistics { expandable_segments: true, ..statistics(&pytorch_stats()) };
-    let (ours, mut own) = (table(&ours), table(&memory_summary_of(device, &expandable, &BTreeMap::new(), false)));
+    let (ours, mut own) =
+        (table(&ours), table(&memory_summary_of(device, &expandable, &BTreeMap::new(), &BTreeMap::new(), false)));
     let line = own.remove(own.len() - 2);
     assert!(line.contains("expandable segments in use") && line.len() == ours[0].len(), "{line}");
     assert_eq!(own.remove(own.len() - 2), ours[1], "a rule");

@@ -47,7 +47,7 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
     let mut random = Rng::with_seed(seed);
     for _ in 0..ROUNDS / 60 {
         let options = MemPoolOptions { use_on_oom: random.bool(), no_split: random.bool(), ..Default::default() };
-        let pool = MemPool::new(accelerator, options).unwrap();
+        let pool = MemPool::new(accelerator, options.clone()).unwrap();
         let guard = (random.u64(..4) > 0).then(|| pool.use_pool());
         let mut held: Vec<Allocation<Sim>> = Vec::new();
         for _ in 0..60 {

@@ -11,7 +11,7 @@ use accelerator::host::Host;
 use accelerator::memory::{self, memory_reserved, memory_stats};
 use accelerator::vulkan::Vulkan;
 use accelerator::{
-    Accelerator, Backend, Buffer, DriverError, DriverErrorKind, Error, MIB, MemPool, MemPoolId, MemPoolOptions,
+    Accelerator, Backend, Buffer, DriverError, DriverErrorKind, Error, Keep, MIB, MemPool, MemPoolId, MemPoolOptions,
     MemPoolRequests, SegmentSource, Stream, empty_cache, use_mem_pool,
 };
 
@@ -120,6 +120,51 @@ processes! { on_host:
         empty_cache()?;
         assert_eq!(row(id), None);
         assert_eq!(memory::reserved_by_private_pools(None)?[&id].all.current, 0, "a pool that is gone stays listed");
+    }
+
+    fn a_summary_has_names_and_what_is_paused() {
+        let named = |name: &str| {
+            let options = MemPoolOptions { name: Some(name.into()), pausable: true, ..MemPoolOptions::default() };
+            MemPool::with_options(None, options)
+        };
+        let long = "a_name_that_is_wider_than_the_column";
+        let (weights, cache) = (named("weights")?, named(long)?);
+        assert_eq!((weights.name().as_deref(), cache.name().as_deref()), (Some("weights"), Some(long)));
+        let kept = { let _guard = use_mem_pool(&weights); Buffer::allocate(12 * MIB, None)? };
+        let other = { let _guard = use_mem_pool(&cache); Buffer::allocate(2 * MIB, None)? };
+        let rows = || -> Vec<(String, String)> {
+            let summary = memory::memory_summary(None).unwrap();
+            let width = summary.chars().position(|c| c == '\n');
+            assert!(summary.lines().all(|line| Some(line.chars().count()) == width), "{summary}");
+            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+            summary.lines().map(cells).filter(|cells| cells.len() > 3).map(|mut cells| {
+                (std::mem::take(&mut cells[1]), std::mem::take(&mut cells[2]))
+            }).collect()
+        };
+        let value = |name: &str| rows().into_iter().find(|row| row.0 == name).map(|row| row.1);
+        let label = format!("weights ({})", weights.id());
+        assert_eq!(value(&label).as_deref(), Some("12288 KiB"));
+        let short = rows().into_iter().find(|row| row.0.ends_with(&format!("… ({})", cache.id()))).unwrap();
+        assert!(short.0.starts_with("a_name_that") && short.0.chars().count() == 21, "{short:?}");
+        assert_eq!((value("paused"), memory_stats(None)?["paused_bytes"]), (None, 0));
+
+        let paused = weights.pause(Keep::Nothing)?;
+        assert_eq!(memory_stats(None)?["paused_bytes"].unsigned_abs(), paused.bytes);
+        assert_eq!(memory::statistics(None)?.map(|statistics| statistics.paused_bytes), Some(12 << 20));
+        let told = rows();
+        let under = |name: &str| {
+            let at = told.iter().position(|row| row.0 == name).unwrap();
+            told[at + 1..].iter().find(|row| !row.0.starts_with("from")).cloned()
+        };
+        let line = Some(("paused".to_owned(), "12288 KiB".to_owned()));
+        assert_eq!((under("Reserved memory"), under(&label)), (line.clone(), line));
+        assert_eq!(told.iter().filter(|row| row.0 == "paused").count(), 2, "{told:?}");
+        let pools = memory::mem_pools(None)?;
+        assert_eq!((pools[&weights.id()].paused_bytes, pools[&cache.id()].paused_bytes), (12 * MIB, 0));
+        assert!(memory::mem_pools(1)?.is_empty(), "a device that is not open");
+        assert_eq!(weights.resume()?.bytes, paused.bytes);
+        assert_eq!(memory_stats(None)?["paused_bytes"], 0);
+        drop((kept, other));
     }
 
     fn a_pool_helps_out_when_memory_runs_out(ACCELERATOR_HOST_CAPACITY = "32MiB") {

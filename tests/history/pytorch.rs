@@ -105,6 +105,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
                     segment_type: if *pool == "small" { PoolKind::Small } else { PoolKind::Large },
                     pool_id: (0, 0),
                     is_expandable,
+                    is_paused: false,
                     frames: [].into(),
                     blocks: Vec::new(),
                 });

@@ -129,7 +129,7 @@ fn aliased() -> Result<(), Failed> {
     let sizes: Vec<_> = trace.lines().filter(|line| line.starts_with("alloc")).map(str::to_owned).collect();
     let again = ours::replay(trace, usize::MAX)?;
     let summed = |replayed: &Replayed| {
-        let Snapshot { segments, aliases } = &replayed.history.snapshot;
+        let Snapshot { segments, aliases, .. } = &replayed.history.snapshot;
         let reserved: u64 = segments.iter().map(|segment| segment.total_size).sum();
         let requested = segments.iter().chain(aliases).map(|segment| segment.requested_size).sum::<u64>();
         (reserved, requested)

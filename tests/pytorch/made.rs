@@ -60,6 +60,7 @@ pub(crate) fn snapshot() -> MemorySnapshot {
         annotations: Vec::new(),
         notes: vec![DeviceNotes {
             device: 1,
+            pool_names: vec![((0, 1), "weights".to_owned())],
             notes: vec![Note { before: 2, kind: NoteKind::CacheEmptied }],
             ..DeviceNotes::default()
         }],
@@ -96,6 +97,7 @@ fn segment(address: u64, stream: u64, segment_type: PoolKind, mut blocks: Vec<Bl
         segment_type,
         pool_id: (0, 1),
         is_expandable: false,
+        is_paused: true, // a key that only we know
         frames: Frames::from([]),
         blocks,
     }

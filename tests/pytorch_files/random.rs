@@ -71,8 +71,8 @@ fn block() -> impl Strategy<Value = Block> {
 fn segment() -> impl Strategy<Value = Segment> {
     let sizes = (size(), size(), size(), size(), size(), size());
     let segment_type = prop_oneof![Just(PoolKind::Small), Just(PoolKind::Large)];
-    let rest = (any::<u32>(), segment_type, (size(), size()), any::<bool>(), frames(), vec(block(), 0..4));
-    (sizes, rest).prop_map(|(sizes, (device, segment_type, pool_id, is_expandable, frames, blocks))| {
+    let rest = (any::<u32>(), segment_type, (size(), size()), any::<[bool; 2]>(), frames(), vec(block(), 0..4));
+    (sizes, rest).prop_map(|(sizes, (device, segment_type, pool_id, [is_expandable, is_paused], frames, blocks))| {
         let (address, total_size, allocated_size, active_size, requested_size, stream) = sizes;
         Segment {
             device,
@@ -85,6 +85,7 @@ fn segment() -> impl Strategy<Value = Segment> {
             segment_type,
             pool_id,
             is_expandable,
+            is_paused,
             frames,
             blocks,
         }
@@ -135,17 +136,21 @@ fn notes() -> impl Strategy<Value = DeviceNotes> {
     ];
     let notes = vec((size(), kind).prop_map(|(before, kind)| Note { before, kind }), 0..4);
     let texts = (text(), text(), text());
-    (any::<u32>(), texts, size(), 0.0..1f64, size(), vec(size(), 0..5), notes).prop_map(
-        |(device, (kind, name, settings), total_memory, memory_fraction, dropped, segment_order, notes)| DeviceNotes {
-            device,
-            kind: kind.to_string(),
-            name: name.to_string(),
-            total_memory,
-            settings: settings.to_string(),
-            memory_fraction,
-            dropped,
-            segment_order,
-            notes,
+    let pools = vec(((size(), size()), text().prop_map(|text| text.to_string())), 0..3);
+    (any::<u32>(), texts, size(), 0.0..1f64, size(), vec(size(), 0..5), pools, notes).prop_map(
+        |(device, (kind, name, settings), total_memory, memory_fraction, dropped, segment_order, pool_names, notes)| {
+            DeviceNotes {
+                device,
+                kind: kind.to_string(),
+                name: name.to_string(),
+                total_memory,
+                settings: settings.to_string(),
+                memory_fraction,
+                dropped,
+                segment_order,
+                pool_names,
+                notes,
+            }
         },
     )
 }

@@ -130,11 +130,12 @@ fn hostile(count: usize) -> Profile {
         scope: scope.into(),
     };
     let segment = |number: usize| MapSegment {
-        mem_pool: MemPoolId::DEFAULT,
+        mem_pool: MemPoolId::new(0, number as u64 % 3),
         pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
         stream: number as u64 % 4,
         address: number as u64,
         is_alias: false,
+        is_paused: number.is_multiple_of(3) && number > 20,
         blocks: (1..200).map(|size| block(size * (1 + number as u64), names[size as usize % 3])).collect(),
     };
     Profile {
@@ -148,6 +149,7 @@ fn hostile(count: usize) -> Profile {
             call: 0,
             segments: (0..count.min(30)).map(segment).collect(),
         }],
+        pool_names: (1..).zip(names).map(|(pool, name)| (MemPoolId::new(0, pool), name.into())).collect(),
         spans: (0..count).map(|at| Span { bytes: value(at), start: Some(at), end: Some(at + at % 613) }).collect(),
         statistics: vec![(names[2].to_owned(), i64::MIN), ("x.bytes".to_owned(), i64::MAX)],
         ..Profile::default()

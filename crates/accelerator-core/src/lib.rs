@@ -44,7 +44,8 @@ pub use sync::HookId;
 pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError,
     DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemPoolId,
-    MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result,
-    SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable,
+    MemPoolInfo, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolFileError, PoolKind,
+    PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid,
+    parse_bytes, printable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

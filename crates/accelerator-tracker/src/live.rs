@@ -72,10 +72,13 @@ impl Drop for LiveStatistics {
 /// `accelerator_memory_allocated_bytes_allocated_total` and `…_freed_total`. The pool `all` is the sum of the others,
 /// so do not sum over `pool`. If the program resets a counter, the published counter keeps its value until the new
 /// value exceeds it. `num_ooms` and similar keys are counters such as `accelerator_memory_num_ooms_total`.
-/// `max_split_size` is a gauge.
+/// `max_split_size` is a gauge, and so is `accelerator_memory_paused_bytes`, which PyTorch does not have: the reserved
+/// bytes that paused pools have given back.
 pub fn publish(memory: &DeviceMemory) {
     let device = memory.device().to_string();
-    for (key, value) in memory.statistics().entries() {
+    let statistics = memory.statistics();
+    gauge!("accelerator_memory_paused_bytes", "device" => device.clone()).set(statistics.paused_bytes as f64);
+    for (key, value) in statistics.entries() {
         let parts: Vec<&str> = key.split('.').collect();
         let (name, pool, metric) = match parts[..] {
             [name, pool, metric] => (name, Some(pool), metric),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use accelerator_core::{
-    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemPoolId, MemoryInfo,
-    OutOfMemory, PoolStat, Recording, Result, Snapshot, Statistics, Stream, StreamId,
+    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemPoolId, MemPoolInfo,
+    MemoryInfo, OutOfMemory, PoolStat, Recording, Result, Snapshot, Statistics, Stream, StreamId,
 };
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
@@ -94,6 +94,10 @@ impl AnyDevice {
 
     pub(crate) fn reserved_by_private_pools(self) -> BTreeMap<MemPoolId, PoolStat> {
         dispatch!(AnyDevice, self, device => device.allocator().reserved_by_private_pools())
+    }
+
+    pub(crate) fn mem_pools(self) -> BTreeMap<MemPoolId, MemPoolInfo> {
+        dispatch!(AnyDevice, self, device => device.allocator().pools())
     }
 
     pub(crate) fn snapshot(self) -> Snapshot {

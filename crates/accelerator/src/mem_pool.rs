@@ -37,8 +37,8 @@ impl MemPool {
     /// Makes a pool with these options. PyTorch: `torch.cuda.MemPool(use_on_oom=…, no_split=…)`.
     ///
     /// # Errors
-    /// [`Error::MemPool`] if the pool is to be pausable and the device has no virtual memory; errors of [`DeviceArg`]
-    /// and of opening the device.
+    /// [`Error::MemPool`] if the pool is to be pausable and the device has no virtual memory, or if it cannot have this
+    /// [name](MemPoolOptions::name); errors of [`DeviceArg`] and of opening the device.
     pub fn with_options<'a>(device: impl Into<DeviceArg<'a>>, options: MemPoolOptions) -> Result<Self> {
         let device = device.into().resolve()?.open()?;
         let any = dispatch!(AnyDevice, device, device => accelerator_core::MemPool::new(device, options)?.into());
@@ -50,7 +50,8 @@ impl MemPool {
     ///
     /// # Errors
     /// [`Error::DeviceKindMismatch`] if the current accelerator is a backend other than that of the source;
-    /// [`Error::MemPool`] if the pool is to be pausable; errors of [`DeviceArg`] and of opening the device.
+    /// [`Error::MemPool`] if the pool is to be pausable, or if it cannot have this name; errors of [`DeviceArg`] and of
+    /// opening the device.
     pub fn with_source<'a, B: Backend>(
         device: impl Into<DeviceArg<'a>>,
         source: Arc<dyn SegmentSource<B::Ptr>>,
@@ -67,6 +68,11 @@ impl MemPool {
     /// Returns its number. PyTorch: `MemPool.id`.
     pub fn id(&self) -> MemPoolId {
         dispatch!(AnyMemPool, self.any, ref pool => pool.id())
+    }
+
+    /// Returns its [name](MemPoolOptions::name), if it has one. PyTorch has no counterpart.
+    pub fn name(&self) -> Option<Arc<str>> {
+        dispatch!(AnyMemPool, self.any, ref pool => pool.name())
     }
 
     /// Returns its device. PyTorch: `MemPool.device`.

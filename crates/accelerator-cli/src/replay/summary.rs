@@ -66,8 +66,8 @@ impl Summary {
         let accelerator = replayer.accelerator();
         let statistics = accelerator.allocator().statistics();
         let device = accelerator.device();
-        let mut text =
-            memory_summary_of(device, &statistics, &accelerator.allocator().reserved_by_private_pools(), false);
+        let (private, pools) = (accelerator.allocator().reserved_by_private_pools(), accelerator.allocator().pools());
+        let mut text = memory_summary_of(device, &statistics, &private, &pools, false);
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         for (name, value) in self.rows(&statistics, replayer) {

@@ -131,7 +131,7 @@ fn check_emptied(device: Device, stage: &Stage) {
 }
 
 fn state(device: Device, start: u64) -> Option<BlockState> {
-    let Snapshot { segments, aliases } = device.allocator().snapshot();
+    let Snapshot { segments, aliases, .. } = device.allocator().snapshot();
     let mut blocks = segments.iter().chain(&aliases).flat_map(|segment| &segment.blocks);
     blocks.find(|block| block.address == start).map(|block| block.state)
 }

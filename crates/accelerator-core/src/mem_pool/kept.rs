@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::sleep::{Keep, PauseProgress};
 use crate::accelerator::Accelerator;
 use crate::backend::{Backend, Place};
-use crate::types::{DevicePtr, DriverResult, Error, MIB, MemPoolId, Result};
+use crate::types::{DevicePtr, DriverResult, Error, MIB, MemPoolId, PoolFileError, Result};
 
 /// The number of bytes that are copied at a time.
 const STEP: u64 = 32 * MIB;
@@ -209,7 +209,9 @@ impl<B: Backend> Kept<B> {
     }
 
     fn file_error(&self, path: &Path, error: io::Error) -> Error {
-        Error::PoolFile { device: self.accelerator.device(), pool: self.pool, path: path.to_owned(), error }
+        let (device, pool) = (self.accelerator.device(), self.pool);
+        let name = self.accelerator.allocator().pool_name(pool);
+        Error::PoolFile(Box::new(PoolFileError { device, pool, name, path: path.to_owned(), error }))
     }
 }
 

@@ -17,8 +17,11 @@ use crate::mem_source::SegmentSource;
 use crate::types::{MemPoolId, Result, Snapshot};
 
 /// How a [`MemPool`] behaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemPoolOptions {
+    /// What messages, reports and snapshots call the pool, such as `weights`. It has 1 to 100 visible characters, with
+    /// spaces only between them. Several pools may have the same name.
+    pub name: Option<Arc<str>>,
     /// Whether the pool's free blocks serve requests outside of private pools when the driver has no more memory.
     pub use_on_oom: bool,
     /// Whether free blocks are handed out whole, and each new segment to one request.
@@ -48,7 +51,8 @@ impl<B: Backend> MemPool<B> {
     /// Makes a pool without memory.
     ///
     /// # Errors
-    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable and the device has no virtual memory.
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable and the device has no virtual memory, or
+    /// if it cannot have this name.
     pub fn new(accelerator: &'static Accelerator<B>, options: MemPoolOptions) -> Result<Self> {
         Self::with_id(accelerator, MemPoolId::next_user(), options)
     }
@@ -67,7 +71,7 @@ impl<B: Backend> MemPool<B> {
     /// Makes a pool whose segments come from this source instead of from the driver. PyTorch: `MemPool(allocator)`.
     ///
     /// # Errors
-    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable.
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool is to be pausable, or if it cannot have this name.
     pub fn with_source(
         accelerator: &'static Accelerator<B>,
         source: Arc<dyn SegmentSource<B::Ptr>>,
@@ -80,6 +84,9 @@ impl<B: Backend> MemPool<B> {
 
     fn with_options(self, options: MemPoolOptions) -> Result<Self> {
         let allocator = self.accelerator.allocator();
+        if let Some(name) = options.name {
+            allocator.set_pool_name(self.id, name)?;
+        }
         allocator.set_pool_use_on_oom(self.id, options.use_on_oom)?;
         if options.no_split {
             allocator.set_pool_no_split(self.id)?;
@@ -93,6 +100,11 @@ impl<B: Backend> MemPool<B> {
     /// The number of the pool.
     pub fn id(&self) -> MemPoolId {
         self.id
+    }
+
+    /// The name of the pool, if it has one.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.accelerator.allocator().pool_name(self.id)
     }
 
     /// The number of handles, guards and graphs that use the pool. PyTorch: `MemPool.use_count`.
@@ -143,7 +155,9 @@ impl<B: Backend> Drop for MemPool<B> {
 
 impl<B: Backend> fmt::Debug for MemPool<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemPool {{ {}, {}, uses: {} }}", self.accelerator.device(), self.id, self.uses())
+        let (device, pool, uses) = (self.accelerator.device(), self.id.with_name(self.name().as_deref()), self.uses());
+        let paused = if self.is_paused() { ", paused" } else { "" };
+        write!(f, "MemPool {{ {device}, {pool}, uses: {uses}{paused} }}")
     }
 }
 

@@ -155,7 +155,7 @@ impl<B: Backend> MemPool<B> {
     }
 
     fn problem(&self, problem: &'static str) -> Error {
-        Error::MemPool { device: self.accelerator.device(), pool: self.id, problem }
+        Error::MemPool { device: self.accelerator.device(), pool: self.id, name: self.name(), problem }
     }
 
     /// Whether the pool is paused.

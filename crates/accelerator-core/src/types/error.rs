@@ -1,7 +1,8 @@
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::{
-    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, StreamId, Unavailable, printable,
+    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, PoolFileError, StreamId,
+    Unavailable, printable,
 };
 
 /// The result of a fallible function of this library.
@@ -117,29 +118,21 @@ pub enum Error {
     },
 
     /// A memory pool cannot do what was asked of it.
-    #[error("{device}: memory pool {pool} {problem}")]
+    #[error("{device}: memory pool {} {problem}", pool.with_name(name.as_deref()))]
     MemPool {
         /// The device.
         device: Device,
         /// The pool.
         pool: MemPoolId,
+        /// Its name, if it has one.
+        name: Option<Arc<str>>,
         /// The reason, as the rest of a sentence.
         problem: &'static str,
     },
 
     /// The contents of a paused memory pool cannot be written to a file, or read from it.
-    #[error("{device}: memory pool {pool}: {}: {error}", path.display())]
-    PoolFile {
-        /// The device.
-        device: Device,
-        /// The pool.
-        pool: MemPoolId,
-        /// The file.
-        path: PathBuf,
-        /// The error of the file system.
-        #[source]
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    PoolFile(Box<PoolFileError>),
 
     /// A graph cannot do what was asked of it.
     #[error("{device}: the graph {problem}")]

@@ -2,6 +2,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::printable;
+
 /// The number of a memory pool. PyTorch: `MempoolId_t`, a pair of numbers.
 ///
 /// Pools that a program makes are `(0, n)`, those that graphs make for themselves `(n, 0)`, with `n` from 1. Numbers
@@ -34,6 +36,11 @@ impl MemPoolId {
     /// Returns both numbers, as PyTorch writes them to snapshots: `segment_pool_id`.
     pub const fn numbers(self) -> (u64, u64) {
         (self.0, self.1)
+    }
+
+    /// Returns what messages and reports call the pool: its name, if it has one, and its number, as in `weights (0_1)`.
+    pub fn with_name(self, name: Option<&str>) -> String {
+        name.map_or_else(|| self.to_string(), |name| format!("{} ({self})", printable(name)))
     }
 
     /// Returns whether it is the memory outside of all private pools.

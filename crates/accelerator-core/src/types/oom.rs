@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Bytes, Device, DriverError};
+use super::{Bytes, Device, DriverError, MemPoolId, MemPoolInfo};
 
 /// Why a request for device memory failed, and what may help. PyTorch: the text of `torch.OutOfMemoryError`.
 #[derive(Clone, PartialEq)]
@@ -19,16 +20,20 @@ pub struct OutOfMemory {
     pub free: Option<u64>,
     /// The number of bytes that the memory fraction allows; `None` if no fraction is set.
     pub allowed: Option<u64>,
-    /// Bytes in live allocations.
+    /// Bytes in live allocations, except paused ones.
     pub allocated: u64,
     /// Bytes of `allocated` that belong to private pools.
     pub allocated_in_pools: u64,
-    /// Bytes that are freed but still in use by streams.
+    /// Bytes that are freed but still in use by streams, except paused ones.
     pub pending: u64,
-    /// Bytes held from the driver.
+    /// Bytes held from the driver. Paused ones are not held.
     pub reserved: u64,
     /// Bytes of `reserved` that are free in private pools.
     pub free_in_pools: u64,
+    /// Bytes of paused pools, which are back with the driver.
+    pub paused: u64,
+    /// The private pools with memory.
+    pub pools: BTreeMap<MemPoolId, MemPoolInfo>,
     /// The size of the largest free block in the cache of the request's stream, in bytes.
     pub largest_cached: u64,
     /// What may help, without settings that are already in force.
@@ -105,7 +110,35 @@ impl fmt::Display for OutOfMemory {
             write!(f, "; the largest free block that this stream could use is {}", Bytes(*largest_cached))?;
         }
         f.write_str(".")?;
+        by_pool(f, "Private pools hold", &self.pools, |pool| pool.reserved_bytes.saturating_sub(pool.paused_bytes))?;
+        by_pool(f, "Paused, and so not held, are", &self.pools, |pool| pool.paused_bytes)?;
         self.advice.iter().try_for_each(|advice| write!(f, " {advice}"))
+    }
+}
+
+/// Writes a sentence with the largest amounts of pools.
+fn by_pool(
+    f: &mut fmt::Formatter<'_>,
+    start: &str,
+    pools: &BTreeMap<MemPoolId, MemPoolInfo>,
+    amount: impl Fn(&MemPoolInfo) -> u64,
+) -> fmt::Result {
+    const SHOWN: usize = 5;
+    let mut amounts: Vec<_> = pools.iter().map(|(id, pool)| (amount(pool), id, pool)).collect();
+    amounts.retain(|(bytes, ..)| *bytes > 0);
+    amounts.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes)); // stable: then by number
+    let others = amounts.split_off(SHOWN.min(amounts.len()));
+    let pool = |(bytes, id, pool): &(u64, &MemPoolId, &MemPoolInfo)| {
+        format!("{} in {}", Bytes(*bytes), id.with_name(pool.name.as_deref()))
+    };
+    let mut parts: Vec<_> = amounts.iter().map(pool).collect();
+    if !others.is_empty() {
+        let bytes = others.iter().map(|(bytes, ..)| bytes).sum();
+        parts.push(format!("{} in {} others", Bytes(bytes), others.len()));
+    }
+    match parts.is_empty() {
+        true => Ok(()),
+        false => write!(f, " {start} {}.", parts.join(", ")),
     }
 }
 

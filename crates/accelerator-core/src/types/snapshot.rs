@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::{Device, MemPoolId, PoolKind, StreamId};
 
 /// All segments and blocks of an allocator at one moment. PyTorch: `torch.cuda.memory_snapshot`.
@@ -8,6 +11,8 @@ pub struct Snapshot {
     /// Under the policy `compact`, the ranges at which memory of segments is mapped a second time. Each has its blocks
     /// that are not free: their bytes are [`Aliased`](BlockState::Aliased) in the segments.
     pub aliases: Vec<SegmentSnapshot>,
+    /// The names of the private pools that have one.
+    pub pool_names: BTreeMap<MemPoolId, Arc<str>>,
 }
 
 /// One driver allocation, or one range of mapped pages of an expandable segment, and its blocks.

@@ -161,8 +161,8 @@ pub struct Statistics {
     pub num_oom_rejections: i64,
     /// `max_split_size_mb` in bytes when the allocator was made; -1 if unlimited.
     pub max_split_size: i64,
-    /// Bytes of `reserved_bytes` that are back with the driver while their pool is paused. It is not among the
-    /// [`entries`](Self::entries), since PyTorch has no such key.
+    /// Bytes of `reserved_bytes` that are back with the driver while their pool is paused. They are in
+    /// [`to_map`](Self::to_map), but not among the [`entries`](Self::entries), since PyTorch has no such key.
     pub paused_bytes: i64,
     /// Whether new memory comes from expandable segments: the settings ask for them, and the backend supports virtual
     /// memory. It is not among the [`entries`](Self::entries), since PyTorch has no such key.
@@ -186,10 +186,11 @@ impl Statistics {
         entries
     }
 
-    /// [`entries`](Self::entries) as a map, with `allocated.*` in addition to `allocation.*`: the documentation of
-    /// `torch.accelerator.memory_stats` names the former, its code returns the latter.
+    /// [`entries`](Self::entries) as a map, with `paused_bytes`, and with `allocated.*` in addition to `allocation.*`:
+    /// the documentation of `torch.accelerator.memory_stats` names the former, its code returns the latter.
     pub fn to_map(&self) -> BTreeMap<String, i64> {
-        self.entries().into_iter().chain(self.allocation.entries("allocated")).collect()
+        let paused = ("paused_bytes".to_owned(), self.paused_bytes);
+        self.entries().into_iter().chain(self.allocation.entries("allocated")).chain([paused]).collect()
     }
 
     pub(crate) fn reset_peak(&mut self) {

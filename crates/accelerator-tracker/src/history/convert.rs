@@ -41,6 +41,7 @@ impl MemorySnapshot {
         }
         let mut order: Vec<_> = segments.iter().map(|segment| (segment.created, segment.address)).collect();
         order.sort_unstable();
+        let names = history.snapshot.pool_names.iter();
         self.notes.push(DeviceNotes {
             device: device.index,
             kind: device.kind.name().to_owned(),
@@ -50,6 +51,7 @@ impl MemorySnapshot {
             memory_fraction: history.memory_fraction,
             dropped: history.dropped,
             segment_order: order.into_iter().map(|(_, address)| address).collect(),
+            pool_names: names.map(|(pool, name)| (pool.numbers(), name.to_string())).collect(),
             notes,
         });
         self.settings = allocator_settings(&config);
@@ -83,6 +85,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
         segment_type: segment.pool,
         pool_id: segment.mem_pool.numbers(),
         is_expandable: segment.expandable,
+        is_paused: segment.paused,
         blocks: blocks.collect(),
         frames: places.of(history.segment_contexts.get(&segment.address)).frames,
     }

@@ -41,6 +41,9 @@ impl Profile {
             profile.capacity = memory;
             let facts = [("device", &notes.name), ("kind", &notes.kind), ("settings", &notes.settings)];
             let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+            let names = notes.pool_names.iter();
+            profile.pool_names =
+                names.map(|((graph, user), name)| (MemPoolId::new(*graph, *user), name.as_str().into())).collect();
             profile.facts = facts.map(|(name, value)| (name.to_owned(), value.clone())).collect();
             if notes.dropped > 0 {
                 profile.facts.push(("older entries dropped".to_owned(), notes.dropped.to_string()));
@@ -77,9 +80,9 @@ impl State {
                 }
                 address = address.saturating_add(block.size);
             }
-            state
-                .segments
-                .insert(segment.address, MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) });
+            // Since when a segment is paused is unknown.
+            let of_file = MapSegment::new(segment, false);
+            state.segments.insert(segment.address, MapSegment { is_paused: false, blocks: Vec::new(), ..of_file });
             if segment.is_expandable {
                 state.ranges.insert(segment.address);
             }
@@ -130,8 +133,8 @@ impl State {
         // Only segments of the small pool are this size or smaller.
         let pool = if entry.size <= 2 << 20 { PoolKind::Small } else { PoolKind::Large };
         let TraceEntry { stream, address, .. } = *entry;
-        let segment =
-            MapSegment { pool, mem_pool: mem_pool(entry), stream, address, is_alias: false, blocks: Vec::new() };
+        let (mem_pool, is_alias, is_paused, blocks) = (mem_pool(entry), false, false, Vec::new());
+        let segment = MapSegment { pool, mem_pool, stream, address, is_alias, is_paused, blocks };
         self.segments.entry(address).or_insert(segment);
         self.resize(entry.address, entry.size);
     }
@@ -209,6 +212,7 @@ impl State {
             stream: 0,
             address: *address,
             is_alias: true,
+            is_paused: false,
             blocks: vec![block.clone()],
         })
     }

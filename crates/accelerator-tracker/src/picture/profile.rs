@@ -1,5 +1,7 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+use accelerator_core::MemPoolId;
 
 use super::segments::Moment;
 use crate::snapshot::BlockState;
@@ -27,6 +29,8 @@ pub struct Profile {
     pub markers: Vec<Marker>,
     /// The segments at selected moments, the earliest first.
     pub moments: Vec<Moment>,
+    /// The names of the private pools that have one.
+    pub pool_names: BTreeMap<MemPoolId, Arc<str>>,
     /// All allocations, the earliest first.
     pub spans: Vec<Span>,
     /// Statistics at the end, by name.
@@ -126,6 +130,11 @@ impl Profile {
     /// Returns whether active always equals allocated: no block ever waited for a stream after its free.
     pub(crate) fn is_active_allocated(&self) -> bool {
         self.samples.iter().all(|sample| sample.memory.active == sample.memory.allocated)
+    }
+
+    /// Returns what a private pool is called: its name, if it has one, and its number.
+    pub(crate) fn pool(&self, id: MemPoolId) -> String {
+        id.with_name(self.pool_names.get(&id).map(|name| &**name))
     }
 
     /// Returns the index of the moment with the most allocated memory.

@@ -29,6 +29,8 @@ pub struct MapSegment {
     /// Whether it is an alias: an address range at which memory of other segments is mapped a second time. It contains
     /// only blocks in use. Their memory is [`BlockState::Aliased`] in those segments.
     pub is_alias: bool,
+    /// Whether its memory is paused: back with the driver, while its addresses and blocks stay.
+    pub is_paused: bool,
     /// Its blocks, sorted by address. Together they make up the segment.
     pub blocks: Vec<MapBlock>,
 }
@@ -45,7 +47,8 @@ pub struct MapBlock {
 }
 
 impl MapSegment {
-    /// Returns the bytes of its blocks. They are reserved from the driver, unless this [is an alias](Self::is_alias).
+    /// Returns the bytes of its blocks. They are reserved from the driver, unless this [is an alias](Self::is_alias) or
+    /// [paused](Self::is_paused).
     pub fn size(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
@@ -56,6 +59,16 @@ impl MapSegment {
         blocks.fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
 
+    /// Returns the bytes of its blocks in this state, without paused ones.
+    pub fn present(&self, state: BlockState) -> u64 {
+        if self.is_paused { 0 } else { self.bytes(state) }
+    }
+
+    /// Returns the bytes that are paused.
+    pub fn paused(&self) -> u64 {
+        if self.is_paused { self.size() } else { 0 }
+    }
+
     /// Returns the segments of an allocator. `scope` returns what allocated the block at an address.
     pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
         let segment = |segment: &SegmentSnapshot, is_alias| {
@@ -63,8 +76,9 @@ impl MapSegment {
                 let scope = if block.state.is_active() { scope(block.address) } else { Arc::default() };
                 MapBlock { size: block.size, state: block.state, scope }
             });
-            let SegmentSnapshot { pool, mem_pool, stream, address, .. } = *segment;
-            Self { pool, mem_pool, stream: stream.get().into(), address, is_alias, blocks: blocks.collect() }
+            let SegmentSnapshot { pool, mem_pool, stream, address, paused: is_paused, .. } = *segment;
+            let (stream, blocks) = (stream.get().into(), blocks.collect());
+            Self { pool, mem_pool, stream, address, is_alias, is_paused, blocks }
         };
         let segments = snapshot.segments.iter().map(|own| segment(own, false));
         segments.chain(snapshot.aliases.iter().map(|alias| segment(alias, true))).collect()
@@ -75,8 +89,9 @@ impl MapSegment {
             let scope = if block.state.is_active() { scope(&block.frames) } else { Arc::default() };
             MapBlock { size: block.size, state: block.state, scope }
         });
-        let snapshot::Segment { segment_type: pool, pool_id: (graph, user), stream, address, .. } = *segment;
-        Self { pool, mem_pool: MemPoolId::new(graph, user), stream, address, is_alias, blocks: blocks.collect() }
+        let snapshot::Segment { segment_type: pool, pool_id: (graph, user), stream, address, is_paused, .. } = *segment;
+        let (mem_pool, blocks) = (MemPoolId::new(graph, user), blocks.collect());
+        Self { pool, mem_pool, stream, address, is_alias, is_paused, blocks }
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Palette {
     pub(super) free: RGBColor,
     /// Memory that is in use at another address.
     pub(super) aliased: RGBColor,
+    /// Memory that is back with the driver while its pool is paused.
+    pub(super) paused: RGBColor,
     /// The steps from few to many.
     pub(super) ramp: [RGBColor; 6],
     /// Categories without an order.
@@ -44,6 +46,7 @@ const LIGHT: Palette = Palette {
     marker: rgb(0x7d8590),
     free: rgb(0xd3d9df),
     aliased: rgb(0x8fb8d4),
+    paused: rgb(0xd9c4e4),
     ramp: [rgb(0xcfe3f3), rgb(0x9fc8e6), rgb(0x63a6d4), rgb(0x2f82bd), rgb(0x0f5c97), rgb(0x073763)],
     kinds: [rgb(0x0173b3), rgb(0xd98200), rgb(0x01815d), rgb(0xb8508c), rgb(0x3f9fd4), rgb(0xb84700), rgb(0x8a7d00)],
     rest: rgb(0x9aa4ae),
@@ -61,6 +64,7 @@ const DARK: Palette = Palette {
     marker: rgb(0x7c8490),
     free: rgb(0x3a424c),
     aliased: rgb(0x35617d),
+    paused: rgb(0x574263),
     ramp: [rgb(0x12314b), rgb(0x174f7c), rgb(0x1a669c), rgb(0x459bd6), rgb(0x86c2ea), rgb(0xcfe8f9)],
     kinds: [rgb(0x57b5ea), rgb(0xf1a131), rgb(0x36c89c), rgb(0xe08cbc), rgb(0x2b7bb0), rgb(0xe0622a), rgb(0xe8dc50)],
     rest: rgb(0x6c7682),
@@ -96,11 +100,13 @@ impl Palette {
             marker,
             free,
             aliased,
+            paused,
             ramp,
             kinds,
             rest,
         } = self;
-        let single = [background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest];
-        single.into_iter().chain(ramp).chain(kinds).copied().collect()
+        let lines = [background, text, quiet, grid, allocated, active, reserved, warning, marker];
+        let states = [free, aliased, paused, rest];
+        lines.into_iter().chain(states).chain(ramp).chain(kinds).copied().collect()
     }
 }

@@ -25,6 +25,7 @@ pub(super) struct Piece<'a> {
     /// The offset from the left end of the row, in bytes.
     pub(super) start: u64,
     pub(super) blocks: &'a [MapBlock],
+    pub(super) is_paused: bool,
 }
 
 /// The maximum number of groups that each have one pool and stream. If there would be more, all large pools form one
@@ -69,7 +70,7 @@ fn by_pool(segments: &[MapSegment], apart: impl Fn(&MapSegment) -> Option<(MemPo
 }
 
 impl Group<'_> {
-    /// Returns the bytes reserved from the driver.
+    /// Returns the bytes reserved from the driver, or paused.
     pub(super) fn reserved(&self) -> u64 {
         self.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.size()))
     }
@@ -88,7 +89,7 @@ impl Group<'_> {
                 self.rows.push(Vec::new());
                 open = filled.len().saturating_sub(SEARCHED);
             }
-            self.rows[row].push(Piece { start: filled[row], blocks: &segment.blocks });
+            self.rows[row].push(Piece { start: filled[row], blocks: &segment.blocks, is_paused: segment.is_paused });
             filled[row] += size;
         }
     }
@@ -107,7 +108,7 @@ mod tests {
     fn segment(pool: PoolKind, stream: u64, size: u64) -> MapSegment {
         let block = MapBlock { size, state: BlockState::Allocated, scope: Arc::default() };
         let mem_pool = MemPoolId::DEFAULT;
-        MapSegment { pool, mem_pool, stream, address: size, is_alias: false, blocks: vec![block] }
+        MapSegment { pool, mem_pool, stream, address: size, is_alias: false, is_paused: false, blocks: vec![block] }
     }
 
     #[test]

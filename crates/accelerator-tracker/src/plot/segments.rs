@@ -22,6 +22,7 @@ const LEGEND_ROW: i32 = 22;
 const ROWS: u64 = 20;
 
 const ALIASED: &str = "used by an alias";
+const PAUSED: &str = "paused";
 
 /// The minimum width of a block. Narrower blocks are drawn together, so that a picture of many blocks stays small.
 const NARROWEST: i32 = 2;
@@ -37,8 +38,8 @@ fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
         ColorBy::Size => 2,
         ColorBy::Scope => 3,
     };
-    // Aliases need an additional entry in the legend, or a longer one.
-    (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
+    // Aliases and paused memory need additional entries in the legend, or longer ones.
+    (rows + i32::from(segments.iter().any(|segment| segment.is_alias || segment.is_paused))) * LEGEND_ROW
 }
 
 /// Returns the height that the rows need.
@@ -71,7 +72,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     let mut top = HEAD + legend(by, segments);
     let (left, right) = (rect.left + 16, rect.right - 16);
     for group in &groups {
-        let text = canvas.shortened(&headline(group), TEXT, right - left)?;
+        let text = canvas.shortened(&headline(group, profile), TEXT, right - left)?;
         canvas.text(&text, (left, top + GROUP_HEAD / 2 + 2), TEXT, Anchor::Start, canvas.palette.text)?;
         top += GROUP_HEAD;
         let x = |bytes: u64| left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32;
@@ -85,7 +86,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-fn headline(group: &Group<'_>) -> String {
+fn headline(group: &Group<'_>, profile: &Profile) -> String {
     let count = group.segments.len() as u64;
     if group.is_alias {
         let blocks = group.segments.iter().map(|segment| segment.blocks.len() as u64).sum();
@@ -99,13 +100,19 @@ fn headline(group: &Group<'_>) -> String {
         PoolKind::Small => "Small pool",
     };
     let private = group.mem_pool.filter(|pool| !pool.is_default());
-    let private = private.map(|pool| format!(" of private pool {pool}")).unwrap_or_default();
+    let private = private.map(|pool| format!(" of private pool {}", profile.pool(pool))).unwrap_or_default();
     let stream = group.stream.map_or("all streams".to_owned(), |stream| format!("stream {stream}"));
-    let allocated = group.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
-    let allocated = allocated.fold(0, |sum: u64, bytes| sum.saturating_add(bytes));
+    let sum = |bytes: fn(&MapSegment) -> u64| {
+        group.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(bytes(segment)))
+    };
+    let allocated = sum(|segment| segment.present(BlockState::Allocated));
+    let paused = match sum(MapSegment::paused) {
+        0 => String::new(),
+        bytes => format!(", {} {PAUSED}", Bytes(bytes)),
+    };
     let segments = if count == 1 { "segment" } else { "segments" };
     format!(
-        "{pool}{private}, {stream}: {} in {} {segments}, {} allocated; a row is {}",
+        "{pool}{private}, {stream}: {} in {} {segments}, {} allocated{paused}; a row is {}",
         Bytes(group.reserved()),
         grouped(count),
         Bytes(allocated),
@@ -131,7 +138,7 @@ fn draw_segment<DB: DrawingBackend>(
     for block in piece.blocks {
         at = at.saturating_add(block.size);
         let right = x(at).min(end);
-        let color = coloring.color(block);
+        let color = if piece.is_paused { canvas.palette.paused } else { coloring.color(block) };
         let largest = match run {
             Some((_, size)) if size >= block.size => run,
             _ => Some((color, block.size)),
@@ -172,10 +179,12 @@ struct Coloring<'a> {
 
 impl<'a> Coloring<'a> {
     fn new(segments: &'a [MapSegment], by: ColorBy, palette: &'static Palette) -> Self {
-        let blocks = || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
+        let present = segments.iter().filter(|segment| !segment.is_paused);
+        let blocks = || present.clone().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
         let largest = blocks().map(|block| block.size).max().unwrap_or(1);
         let mut coloring = Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
-        let total = |state| segments.iter().map(|segment| segment.bytes(state)).fold(0, u64::saturating_add);
+        let total = |state| segments.iter().map(|segment| segment.present(state)).fold(0, u64::saturating_add);
+        let paused = segments.iter().map(MapSegment::paused).fold(0, u64::saturating_add);
         let state = |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
         let aliased = state(BlockState::Aliased, ALIASED);
         let free = match is_aliased_known(segments) {
@@ -217,6 +226,9 @@ impl<'a> Coloring<'a> {
         }
         if has_aliased {
             coloring.legend.push(aliased);
+        }
+        if paused > 0 {
+            coloring.legend.push((Some(palette.paused), format!("{PAUSED}, {}", Bytes(paused))));
         }
         coloring
     }

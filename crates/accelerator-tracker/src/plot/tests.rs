@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
+mod paused;
 mod timeline;
 
 use std::io::Read;
@@ -43,6 +44,7 @@ fn profile(count: usize, markers: usize) -> Profile {
         stream: number as u64 % 5,
         address: number as u64,
         is_alias: false,
+        is_paused: false,
         blocks: (1..1 + count as u64 % 300).map(|size| block(size * (1 + number as u64))).collect(),
     };
     let span =
@@ -158,6 +160,7 @@ fn aliases_are_shown_apart() {
         stream: 0,
         address: 512,
         is_alias,
+        is_paused: false,
         blocks: blocks.iter().map(|state| block(*state)).collect(),
     };
     use BlockState::{Aliased, Allocated, Inactive};

@@ -49,7 +49,7 @@ struct MomentData {
 }
 
 /// The kind (0 for the large pool, 1 for the small one, 2 for aliases), the stream, the address, the blocks, the
-/// private pool or nothing.
+/// private pool with its name or nothing.
 type SegmentData = (u8, u64, String, Vec<BlockData>, String);
 
 /// Size, state, scope.
@@ -66,7 +66,7 @@ pub(super) fn json(profile: &Profile) -> String {
         sample: samples(profile, &times, &mut names),
         markers: markers(profile, &times, &mut names),
         marker_count: profile.markers.len(),
-        moments: profile.moments.iter().map(|moment| moment_data(moment, &mut names)).collect(),
+        moments: profile.moments.iter().map(|moment| moment_data(profile, moment, &mut names)).collect(),
         names: names.texts,
     };
     // `</script>` and `<!--` would end the element, or change how it is parsed.
@@ -148,7 +148,7 @@ fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u
     shown
 }
 
-fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
+fn moment_data(profile: &Profile, moment: &Moment, names: &mut Names) -> MomentData {
     let mut segments: Vec<&MapSegment> = moment.segments.iter().collect();
     segments.sort_by_cached_key(|segment| std::cmp::Reverse(segment.size()));
     let more = segments.len().saturating_sub(MOST_SEGMENTS);
@@ -162,8 +162,9 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
         }
         least = (2 * least).max(512);
     }
-    let block = |block: &MapBlock, names: &mut Names| {
+    let block = |is_paused, block: &MapBlock, names: &mut Names| {
         let state = match block.state {
+            _ if is_paused => 4,
             BlockState::Allocated => 0,
             BlockState::PendingFree => 1,
             BlockState::Inactive => 2,
@@ -172,9 +173,10 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
         (block.size, state, names.number(&block.scope))
     };
     let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
-        let blocks = blocks.iter().map(|one| block(one, names)).collect();
+        let blocks = blocks.iter().map(|one| block(segment.is_paused, one, names)).collect();
         let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == PoolKind::Small) };
-        let own = Some(segment.mem_pool).filter(|pool| !pool.is_default()).map(|pool| pool.to_string());
+        let own = Some(segment.mem_pool).filter(|pool| !pool.is_default());
+        let own = own.map(|pool| shortened(&profile.pool(pool)));
         (kind, segment.stream, format!("{:#x}", segment.address), blocks, own.unwrap_or_default())
     };
     let segments = segments.iter().zip(&blocks).map(&mut segment).collect();

@@ -124,7 +124,7 @@ fn segments(profile: &Profile) -> String {
          aria-label=\"Map of the segments. Arrow keys go from block to block.\" aria-describedby=\"at-block\"></div>\n\
          <p id=\"at-block\" class=\"needs-script readout\" role=\"status\" hidden></p>\n{}{}",
         without_script(profile, Figure::Segments),
-        tables::segments(&end.segments)
+        tables::segments(profile, &end.segments)
     )
 }
 

@@ -3,8 +3,8 @@ if (find("map")) {
   const map = find("map"), readout = find("at-block"), moment = find("moment"), colorBy = find("color-by");
   const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
   map.append(canvas);
-  const states = ["allocated", "freed, in use by a stream", "free", "used by an alias"];
-  const paintOf = ["allocated", "active", "free", "aliased"];
+  const states = ["allocated", "freed, in use by a stream", "free", "used by an alias", "paused"];
+  const paintOf = ["allocated", "active", "free", "aliased", "paused"];
   const kindNames = ["Large pool", "Small pool", "Aliases"];
   const kinds = 7, rowHeight = 18, gap = 4, headHeight = 30;
   let places = [], at = -1, height = 0;
@@ -22,7 +22,7 @@ if (find("map")) {
     }
     const sorted = [...found.entries()].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
     return sorted.map(([name, members]) => {
-      const [kind, stream, own] = name.split("/"), total = sum(members.map(({ size }) => size));
+      const [kind, stream, ...rest] = name.split("/"), own = rest.join("/"), total = sum(members.map(({ size }) => size));
       const rowBytes = Math.max(1, members[0].size, total / 12), rows = [];
       for (const member of members) {
         let row = rows.slice(-64).find((row) => row.used + member.size <= rowBytes);
@@ -44,6 +44,7 @@ if (find("map")) {
     // In a history, only at the end is it known which memory of the segments aliases use.
     const rest = [["free", unknown ? "free or used elsewhere" : states[2], of(2)]];
     if (aliased) rest.push(["aliased", states[3], aliased]);
+    if (of(4)) rest.push(["paused", states[4], of(4)]);
     const live = blocks.filter(([, state]) => state < 2);
     if (colorBy.value === "state") {
       const legend = [["allocated", states[0], of(0)], ["active", states[1], of(1)], ...rest];

@@ -113,7 +113,7 @@ fn cell(count: u64, most: u64) -> String {
     format!("<td class=\"level{level}\">{}</td>", grouped(count))
 }
 
-pub(super) fn segments(segments: &[MapSegment]) -> String {
+pub(super) fn segments(profile: &Profile, segments: &[MapSegment]) -> String {
     // Aliases have no memory of their own.
     let mut sorted: Vec<_> = segments.iter().filter(|segment| !segment.is_alias).collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.size()), segment.address));
@@ -123,23 +123,25 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
         .map(|segment| {
             let pool = match segment.mem_pool.is_default() {
                 true => segment.pool.name().to_owned(),
-                false => format!("{}, private {}", segment.pool.name(), segment.mem_pool),
+                false => format!("{}, private {}", segment.pool.name(), profile.pool(segment.mem_pool)),
             };
             format!(
-                "<tr><td class=\"number\">{:#x}</td><td>{pool}</td>\
+                "<tr><td class=\"number\">{:#x}</td><td>{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
                 segment.address,
+                escape(&pool),
                 segment.stream,
                 Bytes(segment.size()),
-                Bytes(segment.bytes(BlockState::Allocated)),
-                Bytes(segment.bytes(BlockState::Aliased)),
-                Bytes(segment.bytes(BlockState::Inactive)),
+                Bytes(segment.present(BlockState::Allocated)),
+                Bytes(segment.present(BlockState::Aliased)),
+                Bytes(segment.present(BlockState::Inactive)),
+                Bytes(segment.paused()),
                 grouped(segment.blocks.len() as u64)
             )
         })
         .collect();
-    let heads = ["address", "pool", "stream", "size", "allocated", "aliased", "free", "blocks"];
+    let heads = ["address", "pool", "stream", "size", "allocated", "aliased", "free", "paused", "blocks"];
     let head = heads.map(|name| {
         let class = if name == "pool" { "" } else { " class=\"number\"" };
         format!("<th scope=\"col\"{class}>{name}</th>")

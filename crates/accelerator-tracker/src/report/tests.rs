@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
+use std::sync::Arc;
+
 use accelerator_core::MemPoolId;
 use serde_json::Value;
 
@@ -28,6 +30,7 @@ fn profile(count: usize) -> Profile {
         stream: 0,
         address: number as u64,
         is_alias: false,
+        is_paused: false,
         blocks: (0..count / 50).map(block).collect(),
     };
     let moment = |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
@@ -56,6 +59,33 @@ fn names_are_text_and_nothing_else() {
     assert!(!page.contains("<img") && !page.contains("<!--") && !page.contains('\u{202e}'));
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "shown as text");
     assert_eq!(data(&page)["names"][0], format!("{}0", HOSTILE.replace('\u{202e}', "\\u{202e}")));
+}
+
+#[test]
+fn pools_have_their_names_and_paused_memory_is_not_free() {
+    let mut profile = profile(100);
+    let pool = MemPoolId::new(0, 7);
+    profile.pool_names = [(pool, HOSTILE.into())].into();
+    for (number, segment) in profile.moments.iter_mut().flat_map(|moment| moment.segments.iter_mut().enumerate()) {
+        (segment.mem_pool, segment.is_paused) = (pool, number == 0);
+        segment.blocks = vec![MapBlock { size: 4096, state: BlockState::Inactive, scope: Arc::default() }];
+    }
+    let page = html(&profile);
+    assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
+    assert!(!page.contains("<img") && !page.contains("<!--") && !page.contains('\u{202e}'));
+    let name = format!("{} (0_7)", HOSTILE.replace('\u{202e}', "\\u{202e}"));
+    let data = data(&page);
+    let segments = data["moments"][0]["segments"].as_array().unwrap();
+    let states: Vec<_> = segments.iter().map(|segment| segment[3][0][1].as_u64().unwrap()).collect();
+    assert_eq!(states.iter().filter(|state| **state == 4).count(), 1, "{states:?}");
+    assert!(segments.iter().all(|segment| segment[4] == name), "{}", segments[0]);
+    assert!(page.contains("large, private &lt;/script&gt;"), "in the table");
+    let cells = |free, paused| {
+        let cell = |text| format!("<td class=\"number\">{text}</td>");
+        [cell("4.00 KiB"), cell("0 bytes"), cell("0 bytes"), cell(free), cell(paused), cell("1")].concat()
+    };
+    assert_eq!(page.matches(&cells("0 bytes", "4.00 KiB")).count(), 1);
+    assert_eq!(page.matches(&cells("4.00 KiB", "0 bytes")).count(), segments.len() - 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::fields::{Fields, Wrong};
-use super::types::{DeviceNotes, Note, NoteKind};
+use super::types::{DeviceNotes, Note, NoteKind, PoolId};
 use crate::file::excerpt;
 use crate::pickle::{Heap, Value, View, Writer};
 
@@ -26,8 +26,18 @@ pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> i
 }
 
 fn write_device<W: Write>(out: &mut Writer<W>, device: &DeviceNotes) -> io::Result<()> {
-    let DeviceNotes { device, kind, name, total_memory, settings, memory_fraction, dropped, segment_order, notes } =
-        device;
+    let DeviceNotes {
+        device,
+        kind,
+        name,
+        total_memory,
+        settings,
+        memory_fraction,
+        dropped,
+        segment_order,
+        pool_names,
+        notes,
+    } = device;
     out.open_dict()?;
     out.text("device")?;
     out.integer(*device)?;
@@ -45,8 +55,23 @@ fn write_device<W: Write>(out: &mut Writer<W>, device: &DeviceNotes) -> io::Resu
     out.integer(*dropped)?;
     out.text("segment_order")?;
     out.list(segment_order, |out, &address| out.integer(address))?;
+    if !pool_names.is_empty() {
+        out.text("pool_names")?;
+        out.list(pool_names, write_pool_name)?;
+    }
     out.text("notes")?;
     out.list(notes, write_note)?;
+    out.close_dict()
+}
+
+fn write_pool_name<W: Write>(out: &mut Writer<W>, ((graph, user), name): &(PoolId, String)) -> io::Result<()> {
+    out.open_dict()?;
+    out.text("pool")?;
+    out.integer(*graph)?;
+    out.integer(*user)?;
+    out.pair()?;
+    out.text("name")?;
+    out.text_once(name)?;
     out.close_dict()
 }
 
@@ -102,7 +127,7 @@ impl Reading<'_> {
         let view = View::new(self.heap, value);
         let fields = Fields::new("the notes of a device", view, offset);
         let mut read = DeviceNotes { memory_fraction: 1.0, ..DeviceNotes::default() };
-        let (mut order, mut notes) = (None, None);
+        let (mut order, mut pools, mut notes) = (None, None, None);
         for (key, value) in fields.of_own(view)? {
             match &**key {
                 "device" => read.device = fields.device(key, value)?,
@@ -113,6 +138,7 @@ impl Reading<'_> {
                 "memory_fraction" => read.memory_fraction = fields.float(key, value)?,
                 "dropped" => read.dropped = fields.unsigned(key, value)?,
                 "segment_order" => order = Some(value),
+                "pool_names" => pools = Some(value.value()),
                 "notes" => notes = Some(value.value()),
                 _ => {}
             }
@@ -126,12 +152,33 @@ impl Reading<'_> {
         for part in [Some(value), order.map(View::value)].into_iter().flatten() {
             self.heap.hand(part);
         }
+        if let Some(pools) = pools {
+            let items = fields.items("pool_names", View::new(self.heap, pools))?;
+            self.heap.hand(pools);
+            read.pool_names =
+                items.into_iter().map(|item| self.pool_name(item, fields.offset())).collect::<Result<_, _>>()?;
+        }
         if let Some(notes) = notes {
             let items = fields.items("notes", View::new(self.heap, notes))?;
             self.heap.hand(notes);
             read.notes = items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
         }
         Ok(read)
+    }
+
+    fn pool_name(&mut self, value: Value, offset: u64) -> Result<(PoolId, String), Wrong> {
+        let view = View::new(self.heap, value);
+        let fields = Fields::new("the name of a pool", view, offset);
+        let (mut pool, mut name) = (None, None);
+        for (key, value) in fields.of_own(view)? {
+            match &**key {
+                "pool" => pool = Some(fields.pair(key, value)?),
+                "name" => name = Some(copy(&mut self.bytes, fields, key, value)?),
+                _ => {}
+            }
+        }
+        self.heap.hand(value);
+        Ok((pool.ok_or_else(|| fields.missing("pool"))?, name.ok_or_else(|| fields.missing("name"))?))
     }
 
     fn note(&mut self, value: Value, offset: u64) -> Result<Note, Wrong> {

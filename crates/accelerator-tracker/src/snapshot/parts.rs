@@ -6,7 +6,7 @@ use super::fields::{Fields, Wrong};
 use super::frames::FrameTable;
 use super::settings;
 use super::types::{Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry};
-use super::write::ALIASED;
+use super::write::{ALIASED, PAUSED};
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
 
@@ -74,6 +74,7 @@ impl Parts {
             segment_type: found.segment_type.unwrap_or(if small { PoolKind::Small } else { PoolKind::Large }),
             pool_id: found.pool_id,
             is_expandable: found.is_expandable,
+            is_paused: found.is_paused,
             frames,
             blocks,
         })
@@ -190,6 +191,7 @@ struct SegmentFields {
     segment_type: Option<PoolKind>,
     pool_id: PoolId,
     is_expandable: bool,
+    is_paused: bool,
     frames: Option<Value>,
     blocks: Option<Value>,
 }
@@ -213,6 +215,7 @@ impl SegmentFields {
             }
             "segment_pool_id" => self.pool_id = fields.pair(key, value)?,
             "is_expandable" => self.is_expandable = fields.flag(key, value)?,
+            PAUSED => self.is_paused = fields.flag(key, value)?,
             "frames" => self.frames = Some(value.value()),
             "blocks" => self.blocks = Some(value.value()),
             _ => {}

@@ -57,6 +57,9 @@ pub struct Segment {
     pub pool_id: PoolId,
     /// Whether it consists of pages of an expandable segment.
     pub is_expandable: bool,
+    /// Whether its memory is paused: back with the driver, while its addresses and blocks stay. PyTorch has no
+    /// counterpart.
+    pub is_paused: bool,
     /// The calls that reserved it from the driver, the innermost first.
     pub frames: Frames,
     /// Its blocks, sorted by address. Together they make up the segment.
@@ -153,6 +156,8 @@ pub struct DeviceNotes {
     pub dropped: u64,
     /// The addresses of the segments, in the order in which they were created.
     pub segment_order: Vec<u64>,
+    /// The names of the private pools that have one, by number.
+    pub pool_names: Vec<(PoolId, String)>,
     /// Other events, in order.
     pub notes: Vec<Note>,
 }

@@ -57,6 +57,9 @@ pub(super) const ALIASES: &str = "aliases";
 /// The key of a block that is [`BlockState::Aliased`]. For PyTorch's tools it is allocated.
 pub(super) const ALIASED: &str = "aliased";
 
+/// The key of [`Segment::is_paused`]. PyTorch's tools ignore it.
+pub(super) const PAUSED: &str = "paused";
+
 /// Writes the parts of a snapshot. Frames that were written before become references, as in PyTorch.
 struct SnapshotWriter<'s, W> {
     out: Writer<W>,
@@ -100,6 +103,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
             segment_type,
             pool_id,
             is_expandable,
+            is_paused,
             frames,
             blocks,
         } = segment;
@@ -115,6 +119,10 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.pool("segment_pool_id", *pool_id)?;
         self.out.text("is_expandable")?;
         self.out.flag(*is_expandable)?;
+        if *is_paused {
+            self.out.text(PAUSED)?;
+            self.out.flag(true)?;
+        }
         self.frames(frames)?;
         self.list("blocks", blocks, Self::block)?;
         self.out.close_dict()

@@ -34,8 +34,9 @@ fn pools() -> Result<()> {
     assert!(pool.snapshot().segments.is_empty());
     memory::empty_pool_cache(pool.id(), None)?;
 
-    let options = MemPoolOptions { no_split: true, ..MemPoolOptions::default() };
-    MemPool::with_options(None, options)?;
+    let options = MemPoolOptions { name: Some("whole".into()), no_split: true, ..MemPoolOptions::default() };
+    let whole = MemPool::with_options(None, options.clone())?;
+    assert_eq!((whole.name(), &memory::mem_pools(None)?[&whole.id()].name), (options.name.clone(), &options.name));
     let empty = MemPool::with_source::<Host>(None, Arc::new(Refuses), options)?;
     let _guard = use_mem_pool(&empty);
     assert!(matches!(Buffer::allocate(1, None), Err(Error::OutOfMemory(_))));

@@ -42,8 +42,8 @@ fn device_statistics() -> Result<()> {
     let whole = memory::memory_summary(None)?;
     let abbreviated = memory::memory_summary_abbreviated(None)?;
     assert!(whole.contains("from large pool") && !abbreviated.contains("from large pool"));
-    let private = memory::reserved_by_private_pools(None)?;
-    assert_eq!(memory::memory_summary_of(device.device(), &device.statistics(), &private, false), whole);
+    let (private, pools) = (memory::reserved_by_private_pools(None)?, memory::mem_pools(None)?);
+    assert_eq!(memory::memory_summary_of(device.device(), &device.statistics(), &private, &pools, false), whole);
     assert_eq!(memory::memory_snapshot()?.segments.len(), 1);
 
     drop(buffer);

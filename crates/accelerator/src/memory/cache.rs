@@ -60,9 +60,10 @@ pub fn pool_snapshot<'a>(pool: MemPoolId, device: impl Into<DeviceArg<'a>>) -> R
 pub fn memory_snapshot() -> Result<Snapshot> {
     let devices = choice::current()?.all_opened();
     let mut all = Snapshot::default();
-    for Snapshot { segments, aliases } in devices.map(|device| device.snapshot()) {
+    for Snapshot { segments, aliases, pool_names } in devices.map(|device| device.snapshot()) {
         all.segments.extend(segments);
         all.aliases.extend(aliases);
+        all.pool_names.extend(pool_names);
     }
     Ok(all)
 }

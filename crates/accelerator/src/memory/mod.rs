@@ -24,8 +24,8 @@ pub use info::{get_memory_info, get_per_process_memory_fraction, mem_get_info, s
 pub(crate) use settings::open;
 pub use settings::{get_allocator_settings, set_allocator_settings};
 pub use statistics::{
-    max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats, memory_summary,
-    memory_summary_abbreviated, reserved_by_private_pools, reset_accumulated_memory_stats, reset_peak_memory_stats,
-    statistics,
+    max_memory_allocated, max_memory_reserved, mem_pools, memory_allocated, memory_reserved, memory_stats,
+    memory_summary, memory_summary_abbreviated, reserved_by_private_pools, reset_accumulated_memory_stats,
+    reset_peak_memory_stats, statistics,
 };
 pub use summary::memory_summary_of;

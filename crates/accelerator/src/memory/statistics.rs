@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use accelerator_core::{Device, MemPoolId, PoolStat, Result, Statistics};
+use accelerator_core::{Device, MemPoolId, MemPoolInfo, PoolStat, Result, Statistics};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::{DeviceArg, Target};
@@ -15,7 +15,8 @@ use crate::device_arg::{DeviceArg, Target};
 /// `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. The values of `allocation.*` also
 /// appear as `allocated.*`, which is the name in PyTorch's documentation. Each private pool that has had memory has
 /// `reserved_bytes_by_private_pools.ID.{all, small_pool, large_pool}.…`, with an ID such as `0_1`, even when it is
-/// gone.
+/// gone. `paused_bytes`, which PyTorch does not have, are those of the reserved bytes that
+/// [paused](crate::MemPool::pause) pools have given back.
 ///
 /// # Errors
 /// Errors of [`DeviceArg`].
@@ -35,6 +36,15 @@ pub fn memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<Str
 /// Errors of [`DeviceArg`].
 pub fn reserved_by_private_pools<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<MemPoolId, PoolStat>> {
     Ok(used(device)?.map(|device| device.reserved_by_private_pools()).unwrap_or_default())
+}
+
+/// Returns the private pools of a device, with their names and the memory that they have now. PyTorch has no
+/// counterpart.
+///
+/// # Errors
+/// Errors of [`DeviceArg`].
+pub fn mem_pools<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<MemPoolId, MemPoolInfo>> {
+    Ok(device.into().resolve()?.opened().map(|device| device.mem_pools()).unwrap_or_default())
 }
 
 /// Returns all statistics of a device's allocator as a struct, or `None` while the device is not in use. PyTorch:
@@ -124,7 +134,8 @@ fn summary(target: Target, abbreviated: bool) -> String {
     let used = used_target(target);
     let statistics = used.map(|device| device.statistics()).unwrap_or_default();
     let private = used.map(|device| device.reserved_by_private_pools()).unwrap_or_default();
-    super::memory_summary_of(device, &statistics, &private, abbreviated)
+    let pools = used.map(|device| device.mem_pools()).unwrap_or_default();
+    super::memory_summary_of(device, &statistics, &private, &pools, abbreviated)
 }
 
 fn used<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<AnyDevice>> {

@@ -131,7 +131,9 @@ impl Watcher for Mapper<'_> {
         }
         if let Some((_, name)) = self.wanted.get(self.next).filter(|(at, _)| *at == call) {
             let scope = |address| self.names.get(&address).cloned().unwrap_or_default();
-            let segments = MapSegment::of(&replayer.accelerator().allocator().snapshot(), scope);
+            let snapshot = replayer.accelerator().allocator().snapshot();
+            let segments = MapSegment::of(&snapshot, scope);
+            self.profile.pool_names.extend(snapshot.pool_names);
             self.profile.moments.push(Moment { name: name.clone(), call, segments });
             self.next += 1;
         }

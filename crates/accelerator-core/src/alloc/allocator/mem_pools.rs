@@ -12,7 +12,7 @@ use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
 use crate::stream::Stream;
 use crate::sync::Step;
-use crate::types::{DevicePtr, MemPoolId, PoolStat, Result, Snapshot, StreamId};
+use crate::types::{DevicePtr, MemPoolId, MemPoolInfo, PoolStat, Result, Snapshot, StreamId};
 
 /// The requests that go to a memory pool.
 pub enum MemPoolRequests<B: Backend> {
@@ -64,6 +64,26 @@ impl<B: Backend> CachingAllocator<B> {
     /// Returns the number of uses of a pool; 0 if it does not exist. PyTorch: `getPoolUseCount`.
     pub fn pool_uses(&self, pool: MemPoolId) -> u32 {
         self.device.pool_uses(pool)
+    }
+
+    /// Names a pool, in place of the name that it may have: for messages, reports and snapshots. Names need not be
+    /// different.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool does not exist. The same if the name is empty, has more
+    /// than 100 characters, has invisible ones such as control characters, or begins or ends with a space.
+    pub fn set_pool_name(&self, pool: MemPoolId, name: impl Into<Arc<str>>) -> Result<()> {
+        self.device.set_name(pool, name.into())
+    }
+
+    /// Returns the name of a pool; `None` if it has none or does not exist.
+    pub fn pool_name(&self, pool: MemPoolId) -> Option<Arc<str>> {
+        self.device.name(pool)
+    }
+
+    /// Returns all private pools, with their names and the memory that they have now.
+    pub fn pools(&self) -> BTreeMap<MemPoolId, MemPoolInfo> {
+        self.device.pool_infos()
     }
 
     /// Sets whether a pool's free blocks serve requests outside of private pools when the driver has no more memory.

@@ -137,7 +137,8 @@ impl DeviceAllocator {
         }
     }
 
+    /// Returns an error of a pool. Takes the lock of the pools, so no arena may be locked.
     pub(super) fn pool_error(&self, pool: MemPoolId, problem: &'static str) -> Error {
-        Error::MemPool { device: self.memory.context.device, pool, problem }
+        Error::MemPool { device: self.memory.context.device, pool, name: self.mem_pools.name(pool), problem }
     }
 }

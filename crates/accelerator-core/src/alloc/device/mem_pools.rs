@@ -9,7 +9,7 @@ use crate::alloc::blocks::State;
 use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::graphs::CaptureMode;
 use crate::sync::lock;
-use crate::types::{MemPoolId, PoolStat, Result};
+use crate::types::{MemPoolId, MemPoolInfo, PoolStat, Result, is_pool_name};
 
 impl DeviceAllocator {
     pub(crate) fn retain_pool(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) -> Result<()> {
@@ -24,6 +24,34 @@ impl DeviceAllocator {
 
     pub(crate) fn pool_uses(&self, id: MemPoolId) -> u32 {
         self.mem_pools.uses(id)
+    }
+
+    pub(crate) fn set_name(&self, id: MemPoolId, name: Arc<str>) -> Result<()> {
+        if !is_pool_name(&name) {
+            let problem = "cannot have this name: it must have 1 to 100 characters, all of them visible, with spaces \
+                           only between them";
+            return Err(self.pool_error(id, problem));
+        }
+        self.known(id, self.mem_pools.set_name(id, name))
+    }
+
+    pub(crate) fn name(&self, id: MemPoolId) -> Option<Arc<str>> {
+        self.mem_pools.name(id)
+    }
+
+    /// Returns the names of the private pools that have one.
+    pub(crate) fn pool_names(&self) -> BTreeMap<MemPoolId, Arc<str>> {
+        self.mem_pools.all().into_iter().filter_map(|(id, name)| Some((id, name?))).collect()
+    }
+
+    /// Returns the private pools, with the memory that each has.
+    pub(crate) fn pool_infos(&self) -> BTreeMap<MemPoolId, MemPoolInfo> {
+        let reserved = self.reserved_by_private_pools();
+        let info = |(id, name)| {
+            let reserved_bytes = reserved.get(&id).map_or(0, |stat| stat.all.current.unsigned_abs());
+            (id, MemPoolInfo { name, reserved_bytes, paused_bytes: self.paused_bytes(id).min(reserved_bytes) })
+        };
+        self.mem_pools.all().into_iter().map(info).collect()
     }
 
     pub(crate) fn set_use_on_oom(&self, id: MemPoolId, use_on_oom: bool) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Reports: snapshots, the largest available block, and why memory ran out.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use super::DeviceAllocator;
 use crate::alloc::arena::Arena;
@@ -17,8 +19,9 @@ use crate::types::{
 
 impl DeviceAllocator {
     pub(crate) fn snapshot(&self) -> Snapshot {
+        let names = self.pool_names();
         let mut held = self.arenas().hold_all();
-        let snapshot = self.snapshot_of(held.arenas());
+        let snapshot = self.snapshot_of(held.arenas(), names);
         if let Some(recorder) = &mut held.statistics.recorder {
             let all = snapshot.segments.iter().chain(&snapshot.aliases);
             let size = all.map(|segment| segment.active_size).sum();
@@ -31,20 +34,28 @@ impl DeviceAllocator {
 
     /// Returns the segments and blocks of one private pool.
     pub(crate) fn snapshot_of_pool(&self, id: MemPoolId) -> Snapshot {
+        let names = self.name(id).map(|name| (id, name)).into_iter().collect();
         let held = self.arenas().hold_all();
-        self.snapshot_of(held.arenas().filter(|arena| arena.mem_pool() == id))
+        self.snapshot_of(held.arenas().filter(|arena| arena.mem_pool() == id), names)
     }
 
     pub(crate) fn history(&self) -> History {
+        let names = self.pool_names();
         let held = self.arenas().hold_all();
-        let snapshot = self.snapshot_of(held.arenas());
+        let snapshot = self.snapshot_of(held.arenas(), names);
         match &held.statistics.recorder {
             Some(recorder) => recorder.history(snapshot),
             None => History::unrecorded(snapshot, held.config(), held.statistics.fraction),
         }
     }
 
-    fn snapshot_of<'a>(&self, arenas: impl Iterator<Item = &'a Arena> + Clone) -> Snapshot {
+    /// Returns the segments and blocks of locked arenas. The names of their pools were looked up before, because the
+    /// lock of the pools comes first.
+    fn snapshot_of<'a>(
+        &self,
+        arenas: impl Iterator<Item = &'a Arena> + Clone,
+        pool_names: BTreeMap<MemPoolId, Arc<str>>,
+    ) -> Snapshot {
         let device = self.memory.context.device;
         let segments = arenas.clone().flat_map(|arena| {
             let paused = self.arenas().gate(arena.id()).is_some_and(Gate::is_closed);
@@ -54,7 +65,7 @@ impl DeviceAllocator {
         segments.sort_by_key(|segment| segment.address);
         let mut aliases: Vec<_> = arenas.flat_map(|arena| aliases_of(device, arena)).collect();
         aliases.sort_by_key(|segment| segment.address);
-        Snapshot { segments, aliases }
+        Snapshot { segments, aliases, pool_names }
     }
 
     pub(crate) fn largest_available(&self) -> Result<u64> {
@@ -97,30 +108,43 @@ impl DeviceAllocator {
         let statistics = self.arenas().sum();
         let memory = self.driver().memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
+        let mut pools = self.pool_infos();
+        pools.retain(|_, pool| pool.reserved_bytes > 0);
+        let InPools { allocated: allocated_in_pools, free: free_in_pools, paused_allocated, paused_pending } =
+            self.in_private_pools();
         let allocated = current(statistics.allocated_bytes);
-        let (allocated_in_pools, free_in_pools) = self.in_private_pools();
+        let pending = current(statistics.active_bytes).saturating_sub(allocated);
+        let paused = statistics.paused_bytes.unsigned_abs();
         OutOfMemory {
             segment,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
-            allocated,
+            allocated: allocated.saturating_sub(paused_allocated),
             allocated_in_pools,
-            pending: current(statistics.active_bytes).saturating_sub(allocated),
-            reserved: current(statistics.reserved_bytes) - statistics.paused_bytes.unsigned_abs(),
+            pending: pending.saturating_sub(paused_pending),
+            reserved: current(statistics.reserved_bytes).saturating_sub(paused),
             free_in_pools,
+            paused,
+            pools,
             ..self.refusal(requested, cause)
         }
     }
 
-    /// Returns the bytes of allocated and of free blocks of private pools. Paused memory does not count.
-    fn in_private_pools(&self) -> (u64, u64) {
+    fn in_private_pools(&self) -> InPools {
         let held = self.arenas().hold_all();
-        let Snapshot { segments, aliases } =
-            self.snapshot_of(held.arenas().filter(|arena| !arena.mem_pool().is_default()));
-        let present = segments.iter().chain(&aliases).filter(|segment| !segment.paused);
-        let blocks: Vec<_> = present.flat_map(|segment| &segment.blocks).collect();
-        let of = |state| blocks.iter().filter(|block| block.state == state).map(|block| block.size).sum();
-        (of(BlockState::Allocated), of(BlockState::Inactive))
+        let private = held.arenas().filter(|arena| !arena.mem_pool().is_default());
+        let Snapshot { segments, aliases, .. } = self.snapshot_of(private, BTreeMap::new());
+        let bytes = |paused, state| {
+            let segments = segments.iter().chain(&aliases).filter(|segment| segment.paused == paused);
+            let blocks = segments.flat_map(|segment| &segment.blocks).filter(|block| block.state == state);
+            blocks.map(|block| block.size).sum()
+        };
+        InPools {
+            allocated: bytes(false, BlockState::Allocated),
+            free: bytes(false, BlockState::Inactive),
+            paused_allocated: bytes(true, BlockState::Allocated),
+            paused_pending: bytes(true, BlockState::PendingFree),
+        }
     }
 
     /// Returns the error for a request that no device can serve. As in PyTorch, it is not counted.
@@ -143,10 +167,20 @@ impl DeviceAllocator {
             pending: 0,
             reserved: 0,
             free_in_pools: 0,
+            paused: 0,
+            pools: BTreeMap::new(),
             largest_cached: 0,
             advice: Vec::new(),
         }
     }
+}
+
+/// The bytes of blocks of private pools, by what they are and whether their pool is paused.
+struct InPools {
+    allocated: u64,
+    free: u64,
+    paused_allocated: u64,
+    paused_pending: u64,
 }
 
 /// Returns advice on settings and actions that apply and are not in use yet.

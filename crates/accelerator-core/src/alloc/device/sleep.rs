@@ -14,7 +14,10 @@ impl DeviceAllocator {
     pub(crate) fn begin_use(&self, arena: ArenaId) -> Result<Option<Step<'_>>> {
         match self.arenas().gate(arena) {
             None => Ok(None),
-            Some(gate) => gate.enter().map(Some).ok_or_else(|| self.paused(self.arenas().of(arena).lock().mem_pool())),
+            Some(gate) => gate.enter().map(Some).ok_or_else(|| {
+                let pool = self.arenas().of(arena).lock().mem_pool();
+                self.paused(pool)
+            }),
         }
     }
 

@@ -30,6 +30,7 @@ struct State {
 /// A private pool. PyTorch: `PrivatePool`.
 #[derive(Default)]
 struct MemPool {
+    name: Option<Arc<str>>,
     /// The handles, routes and graphs that keep its memory. At 0, the pool is released: it serves no more requests, and
     /// its memory goes back to the driver as it becomes free.
     uses: u32,
@@ -122,6 +123,21 @@ impl MemPools {
     /// Returns how many handles, routes and graphs use a pool; 0 also if it does not exist.
     pub(crate) fn uses(&self, id: MemPoolId) -> u32 {
         lock(&self.0).pools.get(&id).map_or(0, |pool| pool.uses)
+    }
+
+    /// Names a pool. Returns false if it does not exist.
+    pub(crate) fn set_name(&self, id: MemPoolId, name: Arc<str>) -> bool {
+        lock(&self.0).pools.get_mut(&id).map(|pool| pool.name = Some(name)).is_some()
+    }
+
+    /// Returns the name of a pool, if it has one.
+    pub(crate) fn name(&self, id: MemPoolId) -> Option<Arc<str>> {
+        lock(&self.0).pools.get(&id)?.name.clone()
+    }
+
+    /// Returns all pools, with their names.
+    pub(crate) fn all(&self) -> Vec<(MemPoolId, Option<Arc<str>>)> {
+        lock(&self.0).pools.iter().map(|(id, pool)| (*id, pool.name.clone())).collect()
     }
 
     /// Sets whether a pool helps out when the driver has no more memory. Returns false if it does not exist.

@@ -1,7 +1,7 @@
 use std::error::Error as _;
 
 use super::*;
-use crate::types::{DriverErrorKind, OutOfMemoryCause};
+use crate::types::{DriverErrorKind, MIB, MemPoolInfo, OutOfMemoryCause};
 
 const HOST: Device = Device { kind: DeviceKind::new("host"), index: 0 };
 const CUDA: Device = Device { kind: DeviceKind::new("cuda"), index: 1 };
@@ -22,9 +22,31 @@ fn out_of_memory() -> OutOfMemory {
         pending: 0,
         reserved: 0,
         free_in_pools: 0,
+        paused: 0,
+        pools: Default::default(),
         largest_cached: 0,
         advice: Vec::new(),
     }
+}
+
+#[test]
+fn an_out_of_memory_error_tells_which_pools_hold_memory_and_which_are_paused() {
+    let pool = |name: Option<&str>, reserved, paused| MemPoolInfo {
+        name: name.map(Into::into),
+        reserved_bytes: reserved * MIB,
+        paused_bytes: paused * MIB,
+    };
+    let mut report = out_of_memory();
+    assert!(!report.to_string().contains("ools"), "{report}");
+    let some = [pool(Some("weights"), 20, 20), pool(None, 2, 0), pool(Some("kv_cache"), 4, 0), pool(None, 0, 0)];
+    report.pools = (1..).map(|number| MemPoolId::new(0, number)).zip(some).collect();
+    let told = " Private pools hold 4.00 MiB in kv_cache (0_3), 2.00 MiB in 0_2. \
+                Paused, and so not held, are 20.00 MiB in weights (0_1).";
+    assert!(report.to_string().ends_with(told), "{report}");
+    report.pools = (1..8).map(|number| (MemPoolId::new(number, 0), pool(None, number, 0))).collect();
+    let told = "hold 7.00 MiB in 7_0, 6.00 MiB in 6_0, 5.00 MiB in 5_0, 4.00 MiB in 4_0, 3.00 MiB in 3_0, \
+                3.00 MiB in 2 others.";
+    assert!(report.to_string().ends_with(told), "{report}");
 }
 
 fn host_out_of_memory() -> HostOutOfMemory {
@@ -101,17 +123,18 @@ fn errors() -> [(Error, &'static str); 20] {
         ),
         Error::UnknownPointer { .. } => (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
         Error::MemPool { .. } => (
-            Error::MemPool { device: HOST, pool: MemPoolId::new(0, 3), problem: "does not exist" },
+            Error::MemPool { device: HOST, pool: MemPoolId::new(0, 3), name: None, problem: "does not exist" },
             "host:0: memory pool 0_3 does not exist"
         ),
-        Error::PoolFile { .. } => (
-            Error::PoolFile {
+        Error::PoolFile(_) => (
+            Error::PoolFile(Box::new(PoolFileError {
                 device: HOST,
                 pool: MemPoolId::new(0, 3),
+                name: Some("weights".into()),
                 path: "contents".into(),
                 error: std::io::ErrorKind::AlreadyExists.into(),
-            },
-            "host:0: memory pool 0_3: contents: entity already exists"
+            })),
+            "host:0: memory pool weights (0_3): contents: entity already exists"
         ),
         Error::Graph { .. } => (Error::Graph { device: CUDA, problem: "is empty" }, "cuda:1: the graph is empty"),
         Error::InvalidFraction(_) => (Error::InvalidFraction(1.5), "1.5"),

@@ -54,8 +54,9 @@ impl State {
     fn put_range(&mut self, entry: &TraceEntry, pool: PoolKind, address: u64, end: u64) {
         if end > address {
             self.ranges.insert(address);
-            let (mem_pool, stream, blocks) = (mem_pool(entry), entry.stream, Vec::new());
-            self.segments.insert(address, MapSegment { pool, mem_pool, stream, address, is_alias: false, blocks });
+            let (mem_pool, stream, is_alias, is_paused) = (mem_pool(entry), entry.stream, false, false);
+            let range = MapSegment { pool, mem_pool, stream, address, is_alias, is_paused, blocks: Vec::new() };
+            self.segments.insert(address, range);
             self.resize(address, end - address);
         }
     }

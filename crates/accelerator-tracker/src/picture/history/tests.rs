@@ -42,6 +42,7 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
         segment_type: PoolKind::Small,
         pool_id: (0, 0),
         is_expandable: false,
+        is_paused: false,
         frames: Arc::default(),
         blocks,
     }
