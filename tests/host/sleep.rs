@@ -52,7 +52,7 @@ fn paused_memory_is_not_resident() {
 fn a_second_handle_of_a_pool_is_one_more_use_and_resumes_nothing() {
     let (host, id) = (host(), MemPoolId::next_graph());
     let options = MemPoolOptions { pausable: true, ..MemPoolOptions::default() };
-    let first = MemPool::with_id(host, id, options).unwrap();
+    let first = MemPool::with_id(host, id, options.clone()).unwrap();
     let second = MemPool::with_id(host, id, MemPoolOptions::default()).unwrap();
     assert_eq!((first.id(), first.uses()), (id, 2));
     let _ = first.pause(Keep::Nothing).unwrap();

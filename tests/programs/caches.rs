@@ -11,6 +11,10 @@ pub(crate) fn give_back<B: Backend>(device: &'static Accelerator<B>) -> Result<(
     let Statistics { allocation, active, segment, reserved_bytes, num_device_alloc, num_device_free, .. } =
         device.allocator().statistics();
     let left = [allocation, active, segment, reserved_bytes].map(|stat| stat.all.current);
-    assert_eq!((left, num_device_alloc - num_device_free), ([0; 4], 0));
+    assert_eq!(left, [0; 4]);
+    // Pages of a private pool may be mapped at once and go back in parts, each with a call of its own.
+    if device.allocator().reserved_by_private_pools().is_empty() {
+        assert_eq!(num_device_alloc, num_device_free);
+    }
     Ok(())
 }

@@ -47,7 +47,7 @@ impl<B: Controls> Pauses<B> {
             use_on_oom: options.contains(&PoolOption::UseOnOom),
             no_split: options.contains(&PoolOption::NoSplit),
             pausable: true,
-            trims: false,
+            ..MemPoolOptions::default()
         };
         self.handles.insert(id, Pausable { pool: MemPool::with_id(accelerator, id, options)?, kept: 0 });
         Ok(())
