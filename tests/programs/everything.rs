@@ -68,7 +68,7 @@ pub(crate) fn pools_graphs_and_pauses<B: Backend>(device: &'static Accelerator<B
         Err(Error::MemPool { .. }) => (MemPool::new(device, MemPoolOptions::default())?, false),
         made => (made?, true),
     };
-    let mut kept = allocated_in(device, &pausable, 5 * MIB, stream)?;
+    let mut kept = allocated_in(device, &pausable, 3 * MIB, stream)?;
     let mut short_lived = allocated_in(device, &plain, 3 * MIB, stream)?;
     short_lived.fill(1, side)?;
     drop(short_lived);
