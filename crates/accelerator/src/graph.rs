@@ -77,8 +77,8 @@ impl Graph {
     /// * All buffers outside of the graph's pool that the captured work uses exist, and continue to exist until the
     ///   stream has done the work. Memory of the pool needs no buffer.
     /// * Work on other streams that uses the same memory, or memory of the same pool, is ordered before or after it.
-    /// * The work is done before the memory of the graph's pools goes back to the driver, which may happen once the graph
-    ///   is reset or dropped: before [`empty_cache`](crate::empty_cache), or a request that finds no memory.
+    /// * Once the graph is reset or dropped, the memory of its pools may go back to the driver. The work is done before
+    ///   the next [`empty_cache`](crate::empty_cache) or request that finds no memory.
     pub unsafe fn replay(&self) -> Result<()> {
         let stream = self.current_stream();
         // SAFETY: The caller keeps the same promises.
