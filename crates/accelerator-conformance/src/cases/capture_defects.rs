@@ -194,17 +194,18 @@ fn captured_uses_leave_no_trace(device: Device) -> Outcome {
 
 fn frees_outside_of_the_capture_await_its_end(device: Device) -> Outcome {
     let stream = device.side_stream()?;
-    // The driver is asked for nothing during the capture.
-    device.free_all([device.alloc(512)?, device.alloc_on(512, stream)?])?;
-    let [told_of, worked_on] = [device.alloc(SIZE)?, device.alloc(SIZE)?];
-    let mut graph = begin_as(device, stream, None, CaptureMode::Relaxed)?;
-    device.allocator().record_use(&told_of, stream)?;
+    let (worked_on, used) = (device.buffer(SIZE, device.default_stream())?, [device.alloc(SIZE)?, device.alloc(SIZE)?]);
+    device.free(device.alloc(512)?)?; // so that the driver is asked for no memory during the capture
+    let mut graph = begin(device, stream, None)?;
+    worked_on.record_use(stream)?;
+    device.allocator().record_use(&used[0], stream)?;
     // The current stream of another thread does not capture.
     std::thread::scope(|scope| {
         let elsewhere = scope.spawn(|| {
-            device.allocator().record_use(&worked_on, stream)?;
-            device.free_all([told_of, worked_on])?;
-            (0..3).try_for_each(|_| in_use(device).map(|bytes| assert_eq!(bytes, 2 * SIZE, "the capture goes on")))
+            device.allocator().record_use(&used[1], stream)?;
+            drop(worked_on);
+            device.free_all(used)?;
+            (0..3).try_for_each(|_| in_use(device).map(|bytes| assert_eq!(bytes, 3 * SIZE, "the capture goes on")))
         });
         joined(elsewhere.join())
     })??;
@@ -237,10 +238,8 @@ fn only_relaxed_captures_collect_garbage(context: &Context, mode: CaptureMode) -
     let stream = device.side_stream()?;
     device.free_all([device.alloc_on(30 * MIB, stream)?, device.alloc(40 * MIB)?])?;
     let (log, taken) = calls_of_request(device, stream, mode, 20 * MIB)?;
-    match mode {
-        CaptureMode::Relaxed => assert!(log.contains(&Call::Dealloc), "{log:?}"),
-        _ => assert!(!log.iter().any(|call| FORBIDDEN.contains(call)), "{mode:?}: {log:?}"),
-    }
+    let collects = mode == CaptureMode::Relaxed && !context.is_compact(); // which has no garbage collection
+    assert_eq!(log.iter().any(|call| FORBIDDEN.contains(call)), collects, "{mode:?}: {log:?}");
     device.check_consistency();
     Ok(device.free(taken?)?)
 }
