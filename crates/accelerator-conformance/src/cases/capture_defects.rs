@@ -1,6 +1,6 @@
 //! G, captures in which PyTorch hands memory out too early, fails, or depends on addresses: case 106.
 
-use accelerator_core::{Allocation, CaptureMode, Error, MIB, MemPool, PoolStat, Stream};
+use accelerator_core::{Allocation, CaptureMode, Error, MIB, MemPool, MemPoolId, PoolStat, Stream};
 
 use super::captures::{begin, begin_as, join};
 use super::context::{Device, Driver, address};
@@ -220,11 +220,11 @@ fn frees_outside_of_the_capture_await_its_end(device: Device) -> Outcome {
 /// Returns the calls of a request in a capture, and its result.
 fn calls_of_request(
     device: Device,
-    stream: Stream<Driver>,
+    pool: Option<MemPoolId>,
+    (bytes, stream): (u64, Stream<Driver>),
     mode: CaptureMode,
-    bytes: u64,
 ) -> Result<(Vec<Call>, Result<Allocation<Driver>, Error>), Failure> {
-    let mut graph = begin_as(device, stream, None, mode)?;
+    let mut graph = begin_as(device, stream, pool, mode)?;
     device.backend().start_log();
     let result = device.alloc_on(bytes, stream);
     let log = device.backend().take_log();
@@ -237,7 +237,7 @@ fn only_relaxed_captures_collect_garbage(context: &Context, mode: CaptureMode) -
     let device = context.device_with(128 * MIB, settings)?;
     let stream = device.side_stream()?;
     device.free_all([device.alloc_on(30 * MIB, stream)?, device.alloc(40 * MIB)?])?;
-    let (log, taken) = calls_of_request(device, stream, mode, 20 * MIB)?;
+    let (log, taken) = calls_of_request(device, None, (20 * MIB, stream), mode)?;
     let collects = mode == CaptureMode::Relaxed && !context.is_compact(); // which has no garbage collection
     assert_eq!(log.iter().any(|call| FORBIDDEN.contains(call)), collects, "{mode:?}: {log:?}");
     device.check_consistency();
@@ -246,12 +246,14 @@ fn only_relaxed_captures_collect_garbage(context: &Context, mode: CaptureMode) -
 
 fn captures_give_no_oversize_block_back(context: &Context, mode: CaptureMode) -> Outcome {
     let device = context.device_with(120 * MIB, "max_split_size_mb:20")?;
-    let stream = device.side_stream()?;
-    device.free_all([device.alloc_on(40 * MIB, stream)?, device.alloc(40 * MIB)?])?;
-    let (log, refused) = calls_of_request(device, stream, mode, 80 * MIB)?;
-    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
-    assert!(!log.iter().any(|call| FORBIDDEN.contains(call)), "{mode:?}: {log:?}");
-    assert_eq!(device.reserved(), 80 * MIB);
-    device.check_consistency();
+    let (stream, pool) = (device.side_stream()?, device.pool()?);
+    device.free_all([alloc_in(device, &pool, 40 * MIB, stream)?, device.alloc_on(40 * MIB, stream)?])?;
+    for pool in [None, Some(pool.id())] {
+        let (log, refused) = calls_of_request(device, pool, (80 * MIB, stream), mode)?;
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+        assert!(!log.iter().any(|call| FORBIDDEN.contains(call)), "{mode:?}: {log:?}");
+        assert_eq!(device.reserved(), 80 * MIB);
+        device.check_consistency();
+    }
     Ok(())
 }
