@@ -223,7 +223,7 @@ fn calls_of_request(
     pool: Option<MemPoolId>,
     (bytes, stream): (u64, Stream<Driver>),
     mode: CaptureMode,
-) -> Result<(Vec<Call>, Result<Allocation<Driver>, Error>), Failure> {
+) -> Result<(Vec<Call>, accelerator_core::Result<Allocation<Driver>>), Failure> {
     let mut graph = begin_as(device, stream, pool, mode)?;
     device.backend().start_log();
     let result = device.alloc_on(bytes, stream);

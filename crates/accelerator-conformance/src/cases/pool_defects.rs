@@ -36,7 +36,7 @@ fn pools_do_the_right_thing(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Returns the bytes that a pool holds according to its own count, to its segments, and to the statistics of the device.
+/// Returns the bytes that a pool holds according to its own count and to its segments, and those that the device holds.
 fn held(device: Device, id: MemPoolId) -> [u64; 3] {
     let counted = device.allocator().reserved_by_private_pools();
     let counted = counted.get(&id).map_or(0, |stat| stat.all.current.unsigned_abs());
