@@ -20,9 +20,18 @@ pub(super) fn cases() -> Vec<Case> {
 
 const SIZE: u64 = 3 * MIB;
 
-fn begin(device: Device, stream: Stream<Driver>, pool: Option<MemPoolId>) -> Result<Graph<Driver>, Failure> {
+pub(super) fn begin(device: Device, stream: Stream<Driver>, pool: Option<MemPoolId>) -> Result<Graph<Driver>, Failure> {
+    begin_as(device, stream, pool, CaptureMode::default())
+}
+
+pub(super) fn begin_as(
+    device: Device,
+    stream: Stream<Driver>,
+    pool: Option<MemPoolId>,
+    mode: CaptureMode,
+) -> Result<Graph<Driver>, Failure> {
     let mut graph = Graph::new(device.accelerator())?;
-    graph.capture_begin(stream, pool, CaptureMode::default())?;
+    graph.capture_begin(stream, pool, mode)?;
     Ok(graph)
 }
 
@@ -31,7 +40,7 @@ fn pool_of(graph: &Graph<Driver>) -> Result<MemPoolId, Failure> {
 }
 
 /// Makes `stream` wait for the work of `other` so far, so that it takes part in a capture of `other`.
-fn join(device: Device, stream: Stream<Driver>, other: Stream<Driver>) -> Outcome {
+pub(super) fn join(device: Device, stream: Stream<Driver>, other: Stream<Driver>) -> Outcome {
     Ok(device.recorded(other)?.wait(stream)?)
 }
 

@@ -18,8 +18,8 @@ pub enum Keep {
     Nothing,
     /// They are kept in pinned host memory, which goes back when the pool is resumed or dropped.
     Host,
-    /// They are written to this file, which must not exist, which only its owner can read, and which is removed when the
-    /// pool is resumed or dropped.
+    /// They are written to this file, which must not exist, which only its owner can read, and which is removed when
+    /// the pool is resumed or dropped.
     File(PathBuf),
 }
 

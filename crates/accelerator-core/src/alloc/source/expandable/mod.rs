@@ -73,7 +73,13 @@ impl Source for Expandable {
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
     /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        let id = arena.lock().id();
+        let (id, is_shared) = {
+            let arena = arena.lock();
+            (arena.id(), arena.is_shared())
+        };
+        if is_shared {
+            return Ok(()); // its pages are those of `Compact`
+        }
         let (table, number) = self.place(id);
         let (Some(driver), Some(mappings)) = (context.driver.address_space(), table.get(number)) else {
             return Ok(());
