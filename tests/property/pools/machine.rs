@@ -21,8 +21,8 @@ pub(crate) struct Machine {
     pools: Vec<MemPool<Sim>>,
     routes: Vec<(u64, MemPoolRoute)>,
     allocations: BTreeMap<u64, Allocation<Sim>>,
-    /// The users of each allocation.
-    users: BTreeMap<u64, Vec<usize>>,
+    /// The users of each allocation, and whether all of their use was recorded in captures.
+    users: BTreeMap<u64, BTreeMap<usize, bool>>,
     checkpoints: Vec<Saved>,
     /// The graph that is captured, its route in the model, and the pools that it holds.
     capture: Option<(Graph<Sim>, u64, Vec<MemPoolId>)>,
@@ -67,7 +67,9 @@ impl Machine {
             Op::RecordUse { nth, stream } => {
                 if let Some(start) = self.chosen(nth) {
                     allocator.record_use(&self.allocations[&start], self.streams[stream]).unwrap();
-                    self.users.entry(start).or_default().push(stream);
+                    let is_captured = self.capture.is_some();
+                    let users = self.users.entry(start).or_default();
+                    users.entry(stream).and_modify(|captured| *captured &= is_captured).or_insert(is_captured);
                 }
             }
             Op::Hold(stream) if !self.captures(stream) => {
@@ -137,12 +139,14 @@ impl Machine {
         let own = self.streams.iter().position(|stream| *stream == allocation.stream()).unwrap();
         self.accelerator.allocator().free(allocation).unwrap();
         self.model.live.remove(&start);
-        let others = users.into_iter().filter(|user| *user != own).collect::<Vec<_>>();
+        let others = users.into_iter().filter(|(user, _)| *user != own).collect::<Vec<_>>();
         let captured = self.capture.is_some() && !others.is_empty() && !self.reuses_in_captures();
-        let held = others.into_iter().filter(|user| self.held[*user] && !self.captures(*user));
-        let users: Vec<_> = held.collect();
-        if captured || !users.is_empty() {
-            self.model.pending.push(Pending { block, users, captured });
+        // A captured use is no reason to wait if the free is captured, too.
+        let real = others.into_iter().filter(|(_, is_captured)| !(*is_captured && self.capture.is_some()));
+        let users = real.map(|(user, _)| user).filter(|user| self.held[*user] && !self.captures(*user)).collect();
+        let pending = Pending { block, users, captured };
+        if pending.captured || !pending.users.is_empty() {
+            self.model.pending.push(pending);
         }
     }
 
