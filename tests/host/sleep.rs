@@ -1,6 +1,7 @@
 //! Paused pools on real pages of the host, measured by what the process has in memory.
 
-use std::fs;
+use std::process::Command;
+use std::{env, fs};
 
 use accelerator_core::{Accelerator, AllocatorConfig, Error, GIB, Keep, MIB, MemPool, MemPoolId, MemPoolOptions};
 use accelerator_host::Host;
@@ -9,6 +10,21 @@ use crate::sleep_cycles::cycles;
 
 fn host() -> &'static Accelerator<Host> {
     Accelerator::new(Host::new(0, 64 * GIB), 0, AllocatorConfig::default()).unwrap()
+}
+
+/// Runs a test again in a process of its own, after these commands of a shell. Returns whether this is that process.
+fn is_alone(test: &str, commands: &str) -> bool {
+    const ALONE: &str = "ACCELERATOR_TEST_ALONE";
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let script = format!(r#"{commands} exec "$0" --exact "$1""#);
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).arg(env::current_exe().unwrap()).arg(test).env(ALONE, "1");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    false
 }
 
 /// Returns the bytes of this process that are in memory.
@@ -25,27 +41,70 @@ fn a_thousand_cycles_keep_addresses_and_bytes() {
 
 #[test]
 fn paused_memory_is_not_resident() {
-    const LEN: u64 = 512 * MIB;
+    const LEN: u64 = 16 * MIB;
+    // Other tests would use memory meanwhile.
+    if !is_alone("sleep::paused_memory_is_not_resident", "") {
+        return;
+    }
     let host = host();
     let stream = host.default_stream();
-    let options = MemPoolOptions { pausable: true, ..MemPoolOptions::default() };
-    let pool = MemPool::new(host, options).unwrap();
-    let mut buffer = {
-        let _guard = pool.use_pool();
-        host.allocate(LEN, stream).unwrap()
-    };
-    for round in 0..3 {
-        buffer.fill(round, stream).unwrap();
+    let pool = pausable(host);
+    let guard = pool.use_pool();
+    let mut buffer = host.allocate(LEN, stream).unwrap();
+    drop(guard);
+    for round in 0..1000_u32 {
+        buffer.fill(round as u8, stream).unwrap();
         stream.synchronize().unwrap();
         let awake = resident();
         let paused = pool.pause(Keep::Nothing).unwrap();
         assert_eq!(paused.bytes, LEN);
-        let asleep = resident();
-        let gone = awake - asleep;
-        assert!(gone.abs_diff(LEN) < LEN / 16, "{gone} bytes left, of {LEN}");
+        let gone = awake - resident();
+        assert!(gone.abs_diff(LEN) < LEN / 16, "{gone} bytes went, of {LEN}, in round {round}");
         let resumed = pool.resume().unwrap();
         assert_eq!(resumed.bytes, LEN);
     }
+}
+
+/// The limit on the length of files stands for a disk that is full.
+#[test]
+fn a_file_that_cannot_hold_everything_changes_nothing() {
+    const LEN: u64 = 16 * MIB;
+    // The limit is one of the process. Without the signal, writes return an error.
+    if !is_alone("sleep::a_file_that_cannot_hold_everything_changes_nothing", r#"trap "" XFSZ;"#) {
+        return;
+    }
+    let host = host();
+    let stream = host.default_stream();
+    let pool = pausable(host);
+    let guard = pool.use_pool();
+    let mut buffers: Vec<_> = (0..5).map(|_| host.allocate(LEN, stream).unwrap()).collect();
+    drop(guard);
+    for (buffer, value) in buffers.iter_mut().zip(1..) {
+        buffer.fill(value, stream).unwrap();
+    }
+    // Only now, because the host's memory is a file, too.
+    let (process, limit) = (std::process::id().to_string(), format!("--fsize={}", 3 * LEN));
+    let limited = Command::new("prlimit").args(["--pid", &process, &limit]).status().unwrap();
+    assert!(limited.success());
+    let file = env::temp_dir().join(format!("paused-too-long-{process}"));
+    let refused = pool.pause(Keep::File(file.clone())).unwrap_err();
+    assert!(matches!(&refused, Error::PoolFile(error) if error.path == file), "{refused}");
+    assert!(!pool.is_paused() && !file.exists(), "{refused}");
+    let check = || {
+        for (buffer, value) in buffers.iter().zip(1..) {
+            let mut bytes = vec![0; LEN as usize];
+            buffer.read(0, &mut bytes, stream).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == value), "buffer {value}");
+        }
+    };
+    check();
+    let _ = pool.pause(Keep::Host).unwrap();
+    let _ = pool.resume().unwrap();
+    check();
+}
+
+fn pausable(host: &'static Accelerator<Host>) -> MemPool<Host> {
+    MemPool::new(host, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap()
 }
 
 #[test]
