@@ -5,7 +5,7 @@ use accelerator::{
 pub fn main() -> Result<()> {
     limit(100 * MIB)?; // so that the memory is scarce here
     // Two pools, since the weights are worth keeping and the cache is not.
-    let (weights, kv_cache) = (pausable()?, pausable()?);
+    let (weights, kv_cache) = (pausable("weights")?, pausable("kv_cache")?);
     let layer = within(&weights, || Buffer::from_slice(&[0.5f32; 1000], None))?;
     let mut cache = within(&kv_cache, || Buffer::allocate(64 * MIB, None))?;
 
@@ -29,8 +29,10 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-fn pausable() -> Result<MemPool> {
-    MemPool::with_options(None, MemPoolOptions { pausable: true, ..MemPoolOptions::default() })
+/// Makes a pool whose name stands in errors and reports.
+fn pausable(name: &str) -> Result<MemPool> {
+    let name = Some(name.into());
+    MemPool::with_options(None, MemPoolOptions { name, pausable: true, ..MemPoolOptions::default() })
 }
 
 fn within<T>(pool: &MemPool, allocate: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -160,7 +160,7 @@ struct Model {
 
 impl Model {
     fn new(name: &'static str) -> accelerator::Result<Self> {
-        Ok(Self { name, pool: pausable()?, layers: Vec::new() })
+        Ok(Self { name, pool: pausable(name)?, layers: Vec::new() })
     }
 
     /// Loads its weights, which would come from a file.
@@ -194,7 +194,7 @@ struct Cache {
 
 impl Cache {
     fn new() -> accelerator::Result<Self> {
-        let pool = pausable()?;
+        let pool = pausable("kv_cache")?;
         let guard = use_mem_pool(&pool);
         let buffer = Buffer::allocate(CACHE, None)?;
         drop(guard);
@@ -215,8 +215,9 @@ impl Cache {
     }
 }
 
-fn pausable() -> accelerator::Result<MemPool> {
-    MemPool::with_options(None, MemPoolOptions { pausable: true, ..MemPoolOptions::default() })
+fn pausable(name: &str) -> accelerator::Result<MemPool> {
+    let name = Some(name.into());
+    MemPool::with_options(None, MemPoolOptions { name, pausable: true, ..MemPoolOptions::default() })
 }
 
 fn moved(report: PauseReport) -> Option<(u64, Duration)> {
