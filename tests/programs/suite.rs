@@ -11,8 +11,8 @@ use super::simulated::Simulated;
 /// Cases that run again under the policy `compact`, which doubles the time.
 const COMPACT: &str = " (compact)";
 
-/// These, and cases that go through many failing calls or orders themselves.
-const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
+/// These, and cases that go through many failing calls, orders or allocations themselves.
+const THOROUGH: [&str; 6] = [COMPACT, "D54_", "G104_", "G105_", "K94_", "L113_"];
 
 /// The whole suite passes.
 pub(crate) fn passes<B: Simulated>() -> Outcome {
