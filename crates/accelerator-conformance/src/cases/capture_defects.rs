@@ -72,6 +72,14 @@ fn in_use(device: Device) -> Result<u64, Error> {
     Ok(device.statistics().active_bytes.all.current.unsigned_abs())
 }
 
+/// Ends the work of a stream that was held. Nothing may be in use then.
+fn nothing_is_used_after(device: Device, user: Stream<Driver>) -> Outcome {
+    device.release(user);
+    user.synchronize()?;
+    assert_eq!(in_use(device)?, 0);
+    Ok(())
+}
+
 fn deferred_frees_end_in_the_order_of_the_frees(context: &Context) -> Outcome {
     for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [3, 0, 4, 1, 2]] {
         let at_once = on_device(context, "", |device| frees_in_a_capture(device, order, false))?;
@@ -124,10 +132,7 @@ fn a_use_before_and_in_the_capture_is_awaited(device: Device) -> Outcome {
     device.free(other)?;
     graph.capture_end()?;
     assert_eq!(in_use(device)?, SIZE, "the work from before the capture is not over");
-    device.release(user);
-    user.synchronize()?;
-    assert_eq!(in_use(device)?, 0);
-    Ok(())
+    nothing_is_used_after(device, user)
 }
 
 /// With the setting for reuse, the graph may order all captured uses, but says nothing of earlier ones.
@@ -150,10 +155,7 @@ fn a_use_before_the_capture_is_not_overtaken(device: Device) -> Outcome {
     device.free(next)?;
     graph.capture_end()?;
     assert_eq!(in_use(device)?, SIZE, "the work from before the capture is not over");
-    device.release(user);
-    user.synchronize()?;
-    assert_eq!(in_use(device)?, 0);
-    Ok(())
+    nothing_is_used_after(device, user)
 }
 
 fn other_requests_end_no_deferred_free(device: Device) -> Outcome {
@@ -189,9 +191,7 @@ fn captured_uses_leave_no_trace(device: Device) -> Outcome {
     device.hold(user);
     device.free(block)?;
     assert_eq!(in_use(device)?, SIZE, "the free came after the capture, so it awaits the stream");
-    device.release(user);
-    user.synchronize()?;
-    assert_eq!(in_use(device)?, 0);
+    nothing_is_used_after(device, user)?;
 
     let again = alloc_in(device, &pool, SIZE, stream)?;
     assert_eq!(address(&again), place);
@@ -205,10 +205,7 @@ fn captured_uses_leave_no_trace(device: Device) -> Outcome {
     device.free(again)?;
     graph.capture_end()?;
     assert_eq!(in_use(device)?, SIZE, "the use was not captured");
-    device.release(user);
-    user.synchronize()?;
-    assert_eq!(in_use(device)?, 0);
-    Ok(())
+    nothing_is_used_after(device, user)
 }
 
 fn frees_outside_of_the_capture_await_its_end(device: Device) -> Outcome {

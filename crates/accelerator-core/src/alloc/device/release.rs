@@ -35,10 +35,7 @@ impl DeviceAllocator {
         if self.is_current_captured()? {
             return Ok(());
         }
-        let arenas = self.mem_pools.arenas(id);
-        self.arenas().statistics().streams_awaited();
-        let waited = self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena));
-        let released = waited.and_then(|()| self.release_dead_pool(id));
+        let released = self.wait_for_pool(id).and_then(|()| self.release_dead_pool(id));
         self.arenas().drop_discarded();
         released
     }
@@ -53,12 +50,16 @@ impl DeviceAllocator {
         if let Some(problem) = problem {
             return Err(self.pool_error(id, problem));
         }
-        let arenas = self.mem_pools.arenas(id);
-        self.arenas().statistics().streams_awaited();
-        let waited = self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena));
-        let trimmed = waited.and_then(|()| self.reclaim(id));
+        let trimmed = self.wait_for_pool(id).and_then(|()| self.reclaim(id));
         self.arenas().drop_discarded();
         trimmed
+    }
+
+    /// Waits for the streams that still use freed blocks of a private pool.
+    pub(super) fn wait_for_pool(&self, id: MemPoolId) -> Result<()> {
+        let arenas = self.mem_pools.arenas(id);
+        self.arenas().statistics().streams_awaited();
+        self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena))
     }
 
     /// Gives the free memory of all live private pools back that no graph uses.

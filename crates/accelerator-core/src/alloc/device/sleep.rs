@@ -43,9 +43,7 @@ impl DeviceAllocator {
 
     /// Gives free memory of a closed pool back, unless a graph may use it.
     pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<()> {
-        let arenas = self.mem_pools.arenas(id);
-        self.arenas().statistics().streams_awaited();
-        self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena))?;
+        self.wait_for_pool(id)?;
         self.reclaim(id)
     }
 
