@@ -1,6 +1,6 @@
 //! G, captures in which PyTorch hands memory out too early, fails, or depends on addresses: case 106.
 
-use accelerator_core::{Allocation, CaptureMode, Error, MIB, MemPool, MemPoolId, PoolStat, Stream};
+use accelerator_core::{Allocation, CaptureMode, Error, MIB, MemPoolId, PoolStat, Stream};
 
 use super::captures::{begin, begin_as, join};
 use super::context::{Device, Driver, address};
@@ -55,17 +55,6 @@ fn on_device<T>(
     Ok(checked)
 }
 
-/// Allocates from a pool on this stream.
-fn alloc_in(
-    device: Device,
-    pool: &MemPool<Driver>,
-    bytes: u64,
-    stream: Stream<Driver>,
-) -> Result<Allocation<Driver>, Error> {
-    let _guard = pool.use_pool();
-    device.alloc_on(bytes, stream)
-}
-
 /// Looks for frees that are due, with a request elsewhere. Returns the bytes that are still in use.
 fn in_use(device: Device) -> Result<u64, Error> {
     device.free(device.alloc(512)?)?;
@@ -78,6 +67,19 @@ fn nothing_is_used_after(device: Device, user: Stream<Driver>) -> Outcome {
     user.synchronize()?;
     assert_eq!(in_use(device)?, 0);
     Ok(())
+}
+
+/// Checks in a capture that the next request does not get the memory of a block that was freed in it.
+fn is_not_handed_out(device: Device, place: u64, stream: Stream<Driver>) -> Outcome {
+    let next = device.alloc_on(SIZE, stream)?;
+    assert_ne!(address(&next), place, "in the capture");
+    Ok(device.free(next)?)
+}
+
+/// Checks after a capture that its freed block is in use until the work of a stream that was held is over.
+fn earlier_work_is_awaited(device: Device, user: Stream<Driver>) -> Outcome {
+    assert_eq!(in_use(device)?, SIZE, "the work from before the capture is not over");
+    nothing_is_used_after(device, user)
 }
 
 fn deferred_frees_end_in_the_order_of_the_frees(context: &Context) -> Outcome {
@@ -120,26 +122,23 @@ fn frees_in_a_capture(device: Device, order: [usize; 5], used: bool) -> Result<[
 fn a_use_before_and_in_the_capture_is_awaited(device: Device) -> Outcome {
     let [stream, user] = [device.side_stream()?, device.side_stream()?];
     let pool = device.pool()?;
-    let block = alloc_in(device, &pool, SIZE, stream)?;
+    let block = device.alloc_in_on(&pool, SIZE, stream)?;
     let place = address(&block);
     device.hold(user);
     device.allocator().record_use(&block, user)?;
     let mut graph = begin(device, stream, Some(pool.id()))?;
     device.allocator().record_use(&block, user)?;
     device.free(block)?;
-    let other = device.alloc_on(SIZE, stream)?;
-    assert_ne!(address(&other), place, "in the capture");
-    device.free(other)?;
+    is_not_handed_out(device, place, stream)?;
     graph.capture_end()?;
-    assert_eq!(in_use(device)?, SIZE, "the work from before the capture is not over");
-    nothing_is_used_after(device, user)
+    earlier_work_is_awaited(device, user)
 }
 
 /// With the setting for reuse, the graph may order all captured uses, but says nothing of earlier ones.
 fn a_use_before_the_capture_is_not_overtaken(device: Device) -> Outcome {
     let [stream, user, joined] = [device.side_stream()?, device.side_stream()?, device.side_stream()?];
     let pool = device.pool()?;
-    let block = alloc_in(device, &pool, SIZE, stream)?;
+    let block = device.alloc_in_on(&pool, SIZE, stream)?;
     let place = address(&block);
     device.hold(user);
     device.allocator().record_use(&block, user)?;
@@ -150,12 +149,9 @@ fn a_use_before_the_capture_is_not_overtaken(device: Device) -> Outcome {
     device.free(block)?;
     join(device, stream, joined)?;
     device.buffer(512, stream)?.fill(1, stream)?;
-    let next = device.alloc_on(SIZE, stream)?;
-    assert_ne!(address(&next), place, "in the capture");
-    device.free(next)?;
+    is_not_handed_out(device, place, stream)?;
     graph.capture_end()?;
-    assert_eq!(in_use(device)?, SIZE, "the work from before the capture is not over");
-    nothing_is_used_after(device, user)
+    earlier_work_is_awaited(device, user)
 }
 
 fn other_requests_end_no_deferred_free(device: Device) -> Outcome {
@@ -170,9 +166,7 @@ fn other_requests_end_no_deferred_free(device: Device) -> Outcome {
         device.free(device.alloc_on(512, of_another)?)?;
         assert_eq!(device.statistics().active_bytes.all.current, SIZE as i64, "the capture goes on");
     }
-    let next = device.alloc_on(SIZE, stream)?;
-    assert_ne!(address(&next), place, "in the capture");
-    device.free(next)?;
+    is_not_handed_out(device, place, stream)?;
     join(device, stream, user)?;
     graph.capture_end()?;
     assert_eq!(in_use(device)?, 0);
@@ -193,11 +187,11 @@ fn captured_uses_leave_no_trace(device: Device) -> Outcome {
     assert_eq!(in_use(device)?, SIZE, "the free came after the capture, so it awaits the stream");
     nothing_is_used_after(device, user)?;
 
-    let again = alloc_in(device, &pool, SIZE, stream)?;
+    let again = device.alloc_in_on(&pool, SIZE, stream)?;
     assert_eq!(address(&again), place);
     device.free(again)?;
     assert_eq!(in_use(device)?, 0, "nothing used it");
-    let again = alloc_in(device, &pool, SIZE, stream)?;
+    let again = device.alloc_in_on(&pool, SIZE, stream)?;
     assert_eq!(address(&again), place);
     device.hold(user);
     device.allocator().record_use(&again, user)?;
@@ -259,7 +253,7 @@ fn captures_collect_garbage(device: Device, mode: CaptureMode, expected: bool) -
 
 fn captures_give_no_oversize_block_back(device: Device, mode: CaptureMode) -> Outcome {
     let (stream, pool) = (device.side_stream()?, device.pool()?);
-    device.free_all([alloc_in(device, &pool, 40 * MIB, stream)?, device.alloc_on(40 * MIB, stream)?])?;
+    device.free_all([device.alloc_in_on(&pool, 40 * MIB, stream)?, device.alloc_on(40 * MIB, stream)?])?;
     for pool in [None, Some(pool.id())] {
         let (log, refused) = calls_of_request(device, pool, (80 * MIB, stream), mode)?;
         assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");

@@ -183,8 +183,18 @@ impl Device {
 
     /// Allocates on the default stream from this pool.
     pub(super) fn alloc_in(self, pool: &MemPool<Driver>, bytes: u64) -> Result<Allocation<Driver>> {
+        self.alloc_in_on(pool, bytes, self.default_stream())
+    }
+
+    /// Allocates on a stream from this pool.
+    pub(super) fn alloc_in_on(
+        self,
+        pool: &MemPool<Driver>,
+        bytes: u64,
+        stream: Stream<Driver>,
+    ) -> Result<Allocation<Driver>> {
         let _guard = pool.use_pool();
-        self.alloc(bytes)
+        self.alloc_on(bytes, stream)
     }
 
     /// Returns the private pool whose segments contain this memory, according to the snapshot.

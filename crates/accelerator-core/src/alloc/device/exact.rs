@@ -63,8 +63,11 @@ impl DeviceAllocator {
             return Err(self.pool_error(pool, "follows policy:compact, which has no checkpoints"));
         }
         self.pending.end_captured_frees(&self.memory);
-        if arenas.iter().any(is_pending) {
-            self.poll_pool(pool)?;
+        if let Some(first) = arenas.first()
+            && arenas.iter().any(is_pending)
+        {
+            let stream = self.arenas().of(*first).lock().stream();
+            self.pending.poll(&self.memory, stream)?;
         }
         if arenas.iter().any(is_pending) {
             return Err(self.pool_error(pool, "has freed blocks that streams still use: synchronize the streams first"));
@@ -126,15 +129,6 @@ impl DeviceAllocator {
             allocated.swap_remove(place);
         }
         if allocated.is_empty() { Ok(()) } else { problem("has live allocations that were not handed over") }
-    }
-
-    /// Frees blocks whose events are complete.
-    fn poll_pool(&self, pool: MemPoolId) -> Result<()> {
-        let arena = self.mem_pools.arenas(pool).first().map(|arena| self.arenas().of(*arena).lock().stream());
-        match arena.filter(|_| self.pending.may_have_any()) {
-            Some(stream) => self.pending.poll(&self.memory, stream),
-            None => Ok(()),
-        }
     }
 
     /// Returns an error of a pool. Takes the lock of the pools, so no arena may be locked.
