@@ -21,14 +21,15 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The longest chunk in bytes and in ten-thousandths of the reserved memory, and the minimum size of requests that end
 /// in a chunk of their own.
-const LENGTHS: [(u64, u64, u64); 9] = [
+const LENGTHS: [(u64, u64, u64); 10] = [
     (NONE, 0, NONE),
     (64 * MIB, 300, NONE),
     (64 * MIB, 300, 24 * MIB),
     (32 * MIB, 200, 24 * MIB),
-    (20 * MIB, 150, NONE),
+    (20 * MIB, 105, NONE),
     (20 * MIB, 150, 24 * MIB),
-    (20 * MIB, 75, 24 * MIB),
+    (20 * MIB, 105, 24 * MIB),
+    (20 * MIB, 50, 24 * MIB),
     (16 * MIB, 50, 16 * MIB),
     (8 * MIB, 25, 8 * MIB),
 ];

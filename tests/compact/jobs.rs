@@ -8,6 +8,7 @@ use accelerator_cli::trace::{Bundled, Source, SourceError};
 use libtest_mimic::Failed;
 
 use crate::replayed::{self, Device, Replayed};
+use crate::smallest::Requests;
 
 /// A recorded job.
 pub(crate) struct Job {
@@ -17,6 +18,8 @@ pub(crate) struct Job {
     trace: Option<PathBuf>,
     /// The result on each kind of device.
     replayed: [OnceLock<Result<Replayed, String>>; 3],
+    /// The smallest device of each kind over the live bytes.
+    smallest: [OnceLock<Result<f64, String>>; 3],
 }
 
 /// Final statistics of PyTorch's own allocator, with expandable segments and unlimited memory.
@@ -50,6 +53,7 @@ fn of(set: &str) -> Vec<Job> {
             pytorch: PyTorch { requested: figure(requested), device_calls: figure(device_calls) },
             trace: trace.exists().then_some(trace),
             replayed: Default::default(),
+            smallest: Default::default(),
         }
     };
     let jobs: Vec<_> = figures.lines().filter(|line| !line.starts_with('#')).map(job).collect();
@@ -69,6 +73,16 @@ impl Job {
             replayed.map_err(|error| error.message().unwrap_or_default().to_owned())
         });
         replayed.as_ref().map_err(Failed::from)
+    }
+
+    /// Returns the size of the smallest device over the live bytes, computed once.
+    pub(crate) fn smallest_over_live(&self, device: Device, worst: f64) -> Result<f64, Failed> {
+        let smallest = self.smallest[device as usize].get_or_init(|| {
+            let requests = self.source().map_err(Failed::from).and_then(Requests::read);
+            let smallest = requests.and_then(|requests| requests.smallest_over_live(device, worst));
+            smallest.map_err(|error| error.message().unwrap_or_default().to_owned())
+        });
+        smallest.clone().map_err(Failed::from)
     }
 
     fn source(&self) -> Result<Source, SourceError> {

@@ -27,6 +27,15 @@ impl Device {
             Self::Plain => "plain",
         }
     }
+
+    /// Returns a simulated device of this kind.
+    pub(crate) fn with(self, sim: Sim) -> Sim {
+        match self {
+            Self::Maps => sim,
+            Self::MapsOnce => sim.without_second_mappings(),
+            Self::Plain => sim.without_virtual_memory(),
+        }
+    }
 }
 
 /// The result of a replay.
@@ -45,13 +54,7 @@ const FOR_MEMORY: [Call; 8] =
 
 pub(crate) fn replay(mut trace: Source, device: Device) -> Result<Replayed, Failed> {
     let config = AllocatorConfig::default().updated("policy:compact")?;
-    let sim = Sim::new(1024 * GIB);
-    let sim = match device {
-        Device::Maps => sim,
-        Device::MapsOnce => sim.without_second_mappings(),
-        Device::Plain => sim.without_virtual_memory(),
-    };
-    let mut replayer = Replayer::new(Accelerator::new(sim, 0, config)?, false);
+    let mut replayer = Replayer::new(Accelerator::new(device.with(Sim::new(1024 * GIB)), 0, config)?, false);
     let backend = replayer.accelerator().backend();
     let calls = || FOR_MEMORY.iter().map(|call| backend.calls().of(*call)).sum::<u64>();
 

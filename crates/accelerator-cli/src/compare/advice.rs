@@ -109,7 +109,7 @@ impl Advice<'_> {
 
     fn numbers(&self) -> String {
         let shown = [Some(self.now), self.best, self.everywhere].into_iter().flatten();
-        settings(shown, self.comparison.capacity)
+        settings(self.comparison, shown)
     }
 
     fn reason(&self) -> String {

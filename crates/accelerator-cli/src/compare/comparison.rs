@@ -16,6 +16,8 @@ pub(crate) struct Comparison {
     pub(crate) name: String,
     /// The number of allocator operations in it.
     pub(crate) operations: u64,
+    /// The most bytes that are live at once, each allocation rounded up to 512 bytes.
+    pub(crate) live: u64,
     /// The memory of the device in bytes, or `None` if it has as much as is requested.
     pub(crate) capacity: Option<u64>,
     pub(crate) rows: Vec<Row>,
@@ -74,7 +76,13 @@ impl Comparison {
             row.smallest = Some(smallest);
             Ok(())
         })?;
-        Ok(Self { name: trace.name.clone(), operations: trace.operations(), capacity, rows })
+        let (name, operations, live) = (trace.name.clone(), trace.operations(), trace.live_at_peak());
+        Ok(Self { name, operations, live, capacity, rows })
+    }
+
+    /// Returns the ratio of a row's smallest device to the bytes that are live at the peak.
+    pub(crate) fn over_live(&self, row: &Row) -> Option<f64> {
+        row.smallest.map(|smallest| smallest as f64 / self.live as f64)
     }
 
     /// Returns the row of these settings.

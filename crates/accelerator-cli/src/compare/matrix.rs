@@ -18,52 +18,54 @@ pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> Stri
 }
 
 fn of_one(comparison: &Comparison) -> String {
-    let header =
-        ["setting", "peak requested", "peak reserved", "share used", "device calls", "smallest device", "host ns"];
+    let header = [
+        "setting",
+        "peak requested",
+        "peak reserved",
+        "share used",
+        "device calls",
+        "smallest device",
+        "over live",
+        "host ns",
+    ];
     let mut table = Table::new(header);
     for row in &comparison.rows {
-        table.add([row.setting.name.clone()].into_iter().chain(cells(row, comparison.capacity)));
+        table.add([row.setting.name.clone()].into_iter().chain(cells(row, comparison)));
     }
     let recorded = recorded(comparison).map_or_else(String::new, |text| format!("\n{text}\n"));
     format!("{table}{recorded}\n{LEGEND}")
 }
 
 fn of_several(comparisons: &[Comparison], settings: &[Setting]) -> String {
-    let used = matrix(comparisons, settings, |row, _, _| {
+    let used = matrix(comparisons, settings, |row, _| {
         format!("{}, {}", percent(row.requested, row.reserved), grouped(row.calls))
     });
-    let devices = matrix(comparisons, settings, |row, first, capacity| {
-        let smallest = device(row, capacity);
-        let (Some(own), Some(first)) = (row.smallest, first.smallest) else { return smallest };
-        let percent = 100.0 * (own as f64 / first as f64 - 1.0);
-        match percent.abs() < 0.05 {
-            true => smallest,
-            false => format!("{smallest}, {percent:+.1} %"),
-        }
+    let devices = matrix(comparisons, settings, |row, comparison| {
+        let smallest = device(row, comparison.capacity);
+        comparison.over_live(row).map_or_else(|| smallest.clone(), |ratio| format!("{smallest}, {ratio:.3}"))
     });
-    let mut totals = Table::new(["setting", "mean", "worst", "of", "device calls", "smallest device"]);
-    for Totals { setting, mean, worst, worst_of, calls, device } in Totals::all(comparisons, settings) {
-        let (mean, worst) = (format!("{mean:.3}"), format!("{worst:.3}"));
-        let device = format!("{device:.3}");
-        totals.add([setting, &mean, &worst, worst_of, &grouped(calls), &device]);
+    let header = ["setting", "mean", "worst", "of", "device calls", "over live: mean", "over live: worst"];
+    let mut totals = Table::new(header);
+    for total in Totals::all(comparisons, settings) {
+        totals.add(total.cells());
     }
     format!(
         "{}:\n\n{totals}\nShare of the peak reserved memory that was requested, device calls (num_device_alloc + \
-         num_device_free):\n\n{used}\nSmallest device on which the trace completes, to 2 MiB, beside that of the \
-         first setting:\n\n{devices}",
+         num_device_free):\n\n{used}\nSmallest device on which the trace completes, to 2 MiB, and its size over the \
+         bytes live at the peak:\n\n{devices}",
         heading(comparisons)
     )
 }
 
 /// Returns a table with a line for each trace and a column for each setting.
-fn matrix(comparisons: &[Comparison], settings: &[Setting], cell: impl Fn(&Row, &Row, Option<u64>) -> String) -> Table {
+fn matrix(comparisons: &[Comparison], settings: &[Setting], cell: impl Fn(&Row, &Comparison) -> String) -> Table {
     let before = ["trace", "peak requested"].map(str::to_owned).into_iter();
     let mut table = Table::new(before.chain(settings.iter().map(|setting| setting.name.clone())));
     for comparison in comparisons {
         let Some(first) = comparison.rows.first() else { continue };
-        let cells = settings.iter().map(|setting| {
-            comparison.row(setting).map_or_else(String::new, |row| cell(row, first, comparison.capacity))
-        });
+        let cells = settings
+            .iter()
+            .map(|setting| comparison.row(setting).map_or_else(String::new, |row| cell(row, comparison)));
         let before = [comparison.name.clone(), Bytes(first.requested).to_string()];
         table.add(before.into_iter().chain(cells));
     }

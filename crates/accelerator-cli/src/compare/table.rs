@@ -10,27 +10,27 @@ use crate::replay::percent;
 
 /// Formats a comparison.
 pub(crate) fn text(comparison: &Comparison) -> String {
-    let Comparison { name, operations, capacity, rows } = comparison;
+    let Comparison { name, operations, live, capacity, rows } = comparison;
     let size = capacity.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes)));
-    let table = settings(rows, *capacity);
+    let requested = rows.iter().map(|row| row.requested).max().unwrap_or(0);
+    let table = settings(comparison, rows);
     let recorded = recorded(comparison).map_or_else(String::new, |text| format!("\n{text}\n"));
-    format!("{name}: {} operations, on a simulated device{size}\n\n{table}{recorded}\n", grouped(*operations))
+    format!(
+        "{name}: {} operations, on a simulated device{size}\nAt the peak, {} are requested, and {} are live.\n\n\
+         {table}{recorded}\n",
+        grouped(*operations),
+        Bytes(requested),
+        Bytes(*live)
+    )
 }
 
 /// Returns a table with a line for each setting.
-pub(super) fn settings<'a>(rows: impl IntoIterator<Item = &'a Row>, capacity: Option<u64>) -> String {
-    let header = [
-        "setting",
-        "peak\nrequested",
-        "peak\nreserved",
-        "share\nused",
-        "device\ncalls",
-        "smallest\ndevice",
-        "host\nns",
-    ];
+pub(super) fn settings<'a>(comparison: &Comparison, rows: impl IntoIterator<Item = &'a Row>) -> String {
+    let header =
+        ["setting", "peak\nreserved", "share\nused", "device\ncalls", "smallest\ndevice", "over\nlive", "host\nns"];
     let rows = rows.into_iter().map(|row| {
         let name = [row.setting.name.clone()].into_iter();
-        name.chain(cells(row, capacity)).collect()
+        name.chain(cells(row, comparison).into_iter().skip(1)).collect()
     });
     table(header.map(str::to_owned).to_vec(), rows)
 }
@@ -38,18 +38,15 @@ pub(super) fn settings<'a>(rows: impl IntoIterator<Item = &'a Row>, capacity: Op
 /// The meaning of the columns.
 pub(crate) const LEGEND: &str = "\
 Device calls: num_device_alloc + num_device_free. Smallest device: the trace
-completes on it, but not with 2 MiB less. Host ns: nanoseconds per operation, in
-the fastest of three replays.\n";
+completes on it, but not with 2 MiB less. Over live: its size over the bytes live
+at the peak, each allocation rounded up to 512. Host ns: nanoseconds per
+operation, in the fastest of three replays.\n";
 
 /// Formats a summary of several comparisons: the results of each setting over all traces.
 pub(crate) fn summary(comparisons: &[Comparison], settings: &[Setting]) -> String {
     let totals = Totals::all(comparisons, settings);
-    let header = ["setting", "mean", "worst", "of", "device\ncalls", "smallest\ndevice"];
-    let rows = totals.iter().map(|total| {
-        let Totals { setting, mean, worst, worst_of, calls, device } = total;
-        let (mean, worst) = (format!("{mean:.3}"), format!("{worst:.3}"));
-        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")].to_vec()
-    });
+    let header = ["setting", "mean", "worst", "of", "device\ncalls", "over live:\nmean", "\nworst"];
+    let rows = totals.iter().map(|total| total.cells().to_vec());
     let table = table(header.map(str::to_owned).to_vec(), rows);
     format!("{}\n\n{table}\n", heading(comparisons))
 }
@@ -63,7 +60,7 @@ pub(super) fn heading(comparisons: &[Comparison]) -> String {
     };
     format!(
         "{of}: peak reserved over peak requested, geometric mean and worst;\ndevice calls, all together; smallest \
-         device over that of the first setting,\ngeometric mean"
+         device over the bytes live at the peak,\ngeometric mean and worst"
     )
 }
 
@@ -74,7 +71,9 @@ pub(super) struct Totals<'a> {
     pub(super) worst: f64,
     pub(super) worst_of: &'a str,
     pub(super) calls: u64,
+    /// The geometric mean and the worst ratio of the smallest device to the bytes live at the peak.
     pub(super) device: f64,
+    pub(super) worst_device: f64,
 }
 
 impl<'a> Totals<'a> {
@@ -83,22 +82,29 @@ impl<'a> Totals<'a> {
     }
 
     fn of(comparisons: &'a [Comparison], setting: &'a Setting) -> Self {
-        let mut totals = Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
+        let (mean, worst, calls, device, worst_device) = Default::default();
+        let mut totals = Self { setting: &setting.name, mean, worst, worst_of: "-", calls, device, worst_device };
         let mut count = 0.0;
         for comparison in complete(comparisons) {
-            let (Some(row), Some(first)) = (comparison.row(setting), comparison.rows.first()) else {
-                continue;
-            };
-            let (Some(device), Some(first)) = (row.smallest, first.smallest) else { continue };
+            let Some(row) = comparison.row(setting) else { continue };
+            let Some(device) = comparison.over_live(row) else { continue };
             count += 1.0;
             totals.mean += row.overhead().ln();
-            totals.device += (device as f64 / first as f64).ln();
+            totals.device += device.ln();
+            totals.worst_device = totals.worst_device.max(device);
             totals.calls += row.calls;
             if row.overhead() > totals.worst {
                 (totals.worst, totals.worst_of) = (row.overhead(), &comparison.name);
             }
         }
         Self { mean: (totals.mean / count).exp(), device: (totals.device / count).exp(), ..totals }
+    }
+
+    /// Returns all cells.
+    pub(super) fn cells(&self) -> [String; 7] {
+        let Self { setting, mean, worst, worst_of, calls, device, worst_device } = *self;
+        let [mean, worst, device, worst_device] = [mean, worst, device, worst_device].map(|one| format!("{one:.3}"));
+        [setting.to_owned(), mean, worst, worst_of.to_owned(), grouped(calls), device, worst_device]
     }
 }
 
@@ -114,13 +120,14 @@ pub(super) fn recorded(comparison: &Comparison) -> Option<String> {
 }
 
 /// Returns all cells except the name of the setting.
-pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
+pub(super) fn cells(row: &Row, comparison: &Comparison) -> [String; 7] {
     [
         Bytes(row.requested).to_string(),
         Bytes(row.reserved).to_string(),
         percent(row.requested, row.reserved),
         grouped(row.calls),
-        device(row, capacity),
+        device(row, comparison.capacity),
+        comparison.over_live(row).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
         row.time.as_nanos().to_string(), // without separators, which would not fit on a slow machine
     ]
 }

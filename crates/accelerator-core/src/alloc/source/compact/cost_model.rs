@@ -24,23 +24,27 @@ const LITTLE: Fraction = (1, 100);
 const MUCH: Fraction = (1, 50);
 /// This much over the peak is never a reason to save memory.
 const SLACK: u64 = 16 * MIB;
+/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is saved at nearly any price in calls.
+const TOO_MUCH: Fraction = (7, 250);
 /// A stream waits for others on the device if that saves more than this share of the peak.
-const WORTH_WAITING: Fraction = (1, 400);
+const WORTH_WAITING: Fraction = (7, 5000);
 
 /// How much a driver call must save, as a share of the peak, while memory is not expensive and the peak is rising. This
 /// is the highest price, because new memory will be needed soon anyway.
-const PRICE_RISING: f64 = 0.004;
+const PRICE_RISING: f64 = 0.007;
 /// The same while memory is expensive and the peak is rising, or while neither is the case.
-const PRICE: f64 = 0.001;
+const PRICE: f64 = 0.00175;
 /// The same while memory is expensive and the peak is not rising.
-const PRICE_DEAR: f64 = 0.0005;
+const PRICE_DEAR: f64 = 0.000875;
+/// The same beyond [`TOO_MUCH`], whatever the peak does and however many aliases there were.
+const PRICE_AT_MOST: f64 = 0.0001;
 /// The peak counts as rising while at least this share of it is requested.
 const RISING: f64 = 0.98;
 /// The price rises with the fourth power of a ratio: the aliases mapped so far, divided by this many for each growth
 /// plus [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
-const ALIASES_PER_GROWTH: f64 = 0.6;
+const ALIASES_PER_GROWTH: f64 = 1.2;
 /// The first aliases, up to about this many, hardly raise the price.
-const ALIASES_AT_FIRST: f64 = 16.0;
+const ALIASES_AT_FIRST: f64 = 32.0;
 
 /// An owner's chunks in the small pool grow by this share of their size, and at least by [`SMALL_CHUNK`].
 const SMALL_GROWTH: Fraction = (1, 5);
@@ -73,6 +77,16 @@ const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
 
+/// While room is tight, a request above this size has a segment of its own, which is free again when the request is.
+/// Smaller requests share segments.
+pub(super) const SEPARATE_FROM: u64 = MIB;
+/// The size of such a segment has so many steps in each power of two, so that similar requests can use it.
+const SEPARATE_ROUNDING: u64 = 128;
+/// Such a request also gets a free block of which it leaves over at most this share of its size.
+const LEFT_OVER: Fraction = (1, 32);
+/// Or one of which it leaves over at most this share of what the device has left.
+const LEFT_OVER_OF_ROOM: Fraction = (1, 512);
+
 /// How finely memory is divided into chunks. `cargo bench --bench compact_curve` varies these values.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLengths {
@@ -90,7 +104,7 @@ static CHUNK_LENGTHS: OnceLock<ChunkLengths> = OnceLock::new();
 
 impl ChunkLengths {
     /// The coarsest division with which all those jobs reserve little memory.
-    pub const CHOSEN: Self = Self { longest: CHUNK, share: (3, 200), joint_from: LARGE };
+    pub const CHOSEN: Self = Self { longest: CHUNK, share: (21, 2000), joint_from: LARGE };
 
     /// Sets the lengths for this process, unless it has already made chunks.
     pub fn set(self) {
@@ -98,8 +112,18 @@ impl ChunkLengths {
     }
 }
 
+/// A chunk has at most this share of what the device has left. Only whole chunks can be combined, so the shorter they
+/// are, the more of the device can be used. While there is enough room, they need not be short.
+const CHUNK_OF_ROOM: Fraction = (1, 2000);
+/// The same of a segment for several requests, without virtual memory. Only whole segments go back.
+const SEGMENT_OF_ROOM: Fraction = (1, 1000);
+
 /// A fraction: numerator and denominator.
 type Fraction = (u64, u64);
+
+fn lengths() -> &'static ChunkLengths {
+    CHUNK_LENGTHS.get_or_init(|| ChunkLengths::CHOSEN)
+}
 
 fn fraction(bytes: u64, (parts, of): Fraction) -> u64 {
     bytes / of * parts
@@ -125,6 +149,8 @@ pub(super) struct CostModel {
     pub(super) requested: u64,
     /// The highest value of `requested` so far.
     peak: u64,
+    /// How many more bytes the device had left at the last miss.
+    pub(super) room: u64,
     /// How often chunks were made.
     pub(super) growths: u64,
     /// How often an alias was mapped, or memory was given back in exchange for other memory.
@@ -140,12 +166,17 @@ impl CostModel {
 
     /// Returns whether this much more memory is little enough to be made without looking further.
     pub(super) fn is_little(&self, more: u64) -> bool {
-        self.reserved + more <= self.peak + fraction(self.peak, LITTLE).max(SLACK)
+        !self.exceeds(LITTLE, more)
     }
 
     /// Returns whether memory is expensive after it grows by this much.
     fn is_much(&self, more: u64) -> bool {
-        self.reserved + more > self.peak + fraction(self.peak, MUCH).max(SLACK)
+        self.exceeds(MUCH, more)
+    }
+
+    /// Returns whether memory exceeds the peak by more than a share of it after it grows by this much.
+    fn exceeds(&self, share: Fraction, more: u64) -> bool {
+        self.reserved + more > self.peak + fraction(self.peak, share).max(SLACK)
     }
 
     /// Returns whether this much more memory justifies waiting for other streams.
@@ -167,6 +198,9 @@ impl CostModel {
     /// while the peak is rising, because new memory will be needed soon anyway. The price also rises with the number of
     /// aliases per growth so far, because a job that never repeats itself has no use for old aliases.
     fn price(&self, grow: u64) -> f64 {
+        if self.exceeds(TOO_MUCH, grow) {
+            return PRICE_AT_MOST * self.peak as f64;
+        }
         let share = match (self.is_much(grow), self.is_rising()) {
             (false, true) => PRICE_RISING,
             (false, false) | (true, true) => PRICE,
@@ -228,11 +262,43 @@ impl CostModel {
         segments > 0 && saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
     }
 
+    /// Returns how many calls count for mapping this many bytes. Short chunks are no reason to map less.
+    pub(super) fn calls_to_map(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.longest())
+    }
+
+    /// Returns the maximum chunk length while the device has plenty of room.
+    fn longest(&self) -> u64 {
+        lengths().longest.max(fraction(self.reserved, lengths().share))
+    }
+
+    /// Returns whether the device has so little room left that chunks are shorter than usual.
+    pub(super) fn has_short_chunks(&self) -> bool {
+        fraction(self.room, CHUNK_OF_ROOM) < self.longest()
+    }
+
+    /// Returns the same of segments, without virtual memory.
+    pub(super) fn has_short_segments(&self) -> bool {
+        fraction(self.room, SEGMENT_OF_ROOM) < self.segment(PoolKind::Large, 0)
+    }
+
+    /// Returns the size of the segment of its own for a request, while segments are shorter than usual.
+    pub(super) fn separate_segment(&self, size: u64) -> u64 {
+        let shared = self.segment(PoolKind::Large, 0).min(fraction(self.room, SEGMENT_OF_ROOM));
+        let size = size.max(shared);
+        size.next_multiple_of((1 << size.ilog2()) / SEPARATE_ROUNDING)
+    }
+
+    /// Returns whether a free block with `more` bytes than a request that has a segment of its own may serve it.
+    pub(super) fn is_little_left_over(&self, size: u64, more: u64) -> bool {
+        more <= fraction(size, LEFT_OVER).max(fraction(self.room, LEFT_OVER_OF_ROOM))
+    }
+
     /// Returns the lengths of chunks for this many bytes in total.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
-        let lengths = CHUNK_LENGTHS.get_or_init(|| ChunkLengths::CHOSEN);
-        let joint = if size >= lengths.joint_from && len > SHORT * granularity { granularity } else { 0 };
-        let longest = lengths.longest.max(fraction(self.reserved, lengths.share)).max(granularity);
+        let joint = if size >= lengths().joint_from && len > SHORT * granularity { granularity } else { 0 };
+        let room = fraction(self.room, CHUNK_OF_ROOM);
+        let longest = self.longest().min(room - room % granularity).max(granularity);
         let (mut rest, mut lens) = (len - joint, Vec::new());
         for parts in (1..=rest.div_ceil(longest)).rev() {
             let chunk = (rest / parts).next_multiple_of(granularity).min(rest);
@@ -248,7 +314,8 @@ impl CostModel {
 mod tests {
     use super::*;
 
-    const COSTS: CostModel = CostModel { reserved: 0, requested: 0, peak: 0, growths: 0, rearranged: 0 };
+    const COSTS: CostModel =
+        CostModel { reserved: 0, requested: 0, peak: 0, room: u64::MAX, growths: 0, rearranged: 0 };
     const PAGE: u64 = 2 * MIB;
 
     #[test]
@@ -260,7 +327,7 @@ mod tests {
                     let chunks = costs.chunks(pages * PAGE, size, PAGE);
                     assert_eq!(chunks.iter().sum::<u64>(), pages * PAGE);
                     assert!(chunks.iter().all(|len| *len > 0 && len.is_multiple_of(PAGE)), "{chunks:?}");
-                    let longest = (20 * MIB).max(reserved / 200 * 3) + PAGE;
+                    let longest = (20 * MIB).max(reserved / 2000 * 21) + PAGE;
                     assert!(chunks.iter().all(|len| *len <= longest), "{chunks:?}");
                     if size >= LARGE && pages > 3 {
                         assert_eq!(chunks.last(), Some(&PAGE));
@@ -275,17 +342,35 @@ mod tests {
         let peak = 1000 * MIB;
         let at = |reserved, requested| CostModel { reserved, requested, peak, ..COSTS };
         let least_worth = |costs: CostModel| {
-            (0..).find(|tenths| costs.is_worth(1, (tenths * peak / 10_000) as i64, 40 * MIB)).unwrap()
+            (0..).find(|tenths: &u64| costs.is_worth(1, (tenths * peak).div_ceil(10_000) as i64, 40 * MIB)).unwrap()
         };
-        let (little, much) = (970 * MIB, 1000 * MIB);
-        assert_eq!(least_worth(at(little, peak / 2)), 10);
-        assert_eq!(least_worth(at(little, peak)), 40);
-        assert_eq!(least_worth(at(much, peak / 2)), 5);
-        assert_eq!(least_worth(at(much, peak)), 10);
+        let (little, much, too_much) = (970 * MIB, 982 * MIB, 1000 * MIB);
+        assert_eq!(least_worth(at(little, peak / 2)), 18);
+        assert_eq!(least_worth(at(little, peak)), 70);
+        assert_eq!(least_worth(at(much, peak / 2)), 9);
+        assert_eq!(least_worth(at(much, peak)), 18);
+        assert_eq!(least_worth(at(too_much, peak)), 1);
         assert!(at(little, peak).is_worth(0, 0, 40 * MIB));
         assert!(!at(little, peak).is_worth(-1, -1, 40 * MIB));
-        let many = CostModel { rearranged: 160, growths: 0, ..at(little, peak / 2) };
-        assert!(least_worth(many) > 10_000);
+        let many = |reserved| CostModel { rearranged: 320, growths: 0, ..at(reserved, peak / 2) };
+        assert!(least_worth(many(little)) > 10_000);
+        assert_eq!(least_worth(many(too_much)), 1);
+    }
+
+    #[test]
+    fn chunks_and_segments_get_shorter_when_the_device_has_little_room_left() {
+        let with = |room| CostModel { room, reserved: 2000 * MIB, ..COSTS };
+        let longest = |room| with(room).chunks(200 * MIB, LARGE, PAGE).into_iter().max();
+        assert_eq!(longest(u64::MAX), Some(20 * MIB));
+        assert_eq!(longest(42_000 * MIB), Some(20 * MIB));
+        assert_eq!(longest(15_999 * MIB), Some(6 * MIB));
+        assert_eq!(longest(0), Some(PAGE));
+        assert!(!with(42_000 * MIB).has_short_chunks() && with(41_000 * MIB).has_short_chunks());
+        assert!(!with(u64::MAX).has_short_segments() && with(19_000 * MIB).has_short_segments());
+        assert_eq!(with(10_000 * MIB).separate_segment(2 * MIB), 10 * MIB);
+        assert_eq!(with(0).separate_segment(2 * MIB + 1), 2 * MIB + 2 * MIB / 128);
+        assert!(with(0).is_little_left_over(64 * MIB, 2 * MIB) && !with(0).is_little_left_over(64 * MIB, 3 * MIB));
+        assert!(with(2048 * MIB).is_little_left_over(64 * MIB, 4 * MIB));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Mapped {
     pub(super) mappings: Mappings,
     /// The ends of epochs, oldest first.
     ends: VecDeque<EpochEnd>,
+    /// The answer when the driver was last asked how much memory is free, and how much was charged then.
+    pub(super) free: Option<(u64, u64)>,
 }
 
 /// The end of an owner's epoch.

@@ -3,7 +3,7 @@
 use super::aliases::MappedAlias;
 use super::cost_model::Effort;
 use super::epochs::Mapper;
-use super::place::{Target, with_pool};
+use super::place::Target;
 use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
@@ -74,7 +74,8 @@ impl CompactSource {
         let compact = Compact::of(&mut arena);
         let owner = compact.owners.number_or_new(stream)?;
         compact.store.free.add_owner(owner);
-        Some((arena, with_pool(request)))
+        let request = compact.with_pool(request);
+        Some((arena, request))
     }
 }
 
@@ -84,6 +85,7 @@ impl<'a> Mapper<'a> {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
+        self.see_room();
         loop {
             match self.next_action(self.abilities(waits), wanted, effort) {
                 Action::Done(block) => return Ok(block),
@@ -106,6 +108,27 @@ impl<'a> Mapper<'a> {
                 }
             }
         }
+    }
+
+    /// Notes how much memory the device has left: as much as the limit and the driver allow. The driver is asked only
+    /// once an eighth of what it had is charged, because other processes take memory, too.
+    fn see_room(&mut self) {
+        let (limit, charged) = {
+            let statistics = self.context.arenas.statistics();
+            (statistics.limit.unwrap_or(u64::MAX), statistics.charged)
+        };
+        let left = |(free, before): (u64, u64)| free.saturating_add(before).saturating_sub(charged);
+        let known = self.mapped.free.filter(|known| left(*known) > known.0 / 8 * 7);
+        let known = known.or_else(|| Some((self.context.driver.memory_info().ok()?.free, charged)));
+        self.mapped.free = known;
+        let room = known.map_or(u64::MAX, left).min(limit.saturating_sub(charged));
+        let granularity = self.context.driver.address_space().map(|space| space.granularity().get());
+        self.in_arena(|compact| {
+            compact.costs.room = room;
+            let page = granularity.filter(|_| compact.costs.has_short_chunks());
+            compact.within_page = page.map_or(0, |page| page - 1);
+            compact.separates = granularity.is_none() && compact.costs.has_short_segments();
+        });
     }
 
     fn abilities(&self, waits: bool) -> Abilities {
@@ -165,7 +188,10 @@ impl<'a> Mapper<'a> {
         }
         match result {
             Ok(()) => Ok(start),
-            Err(error) => Err(context.refused(context.failure(error, OutOfMemoryCause::Device))),
+            Err(error) => {
+                self.mapped.free = None; // another process may have taken memory
+                Err(context.refused(context.failure(error, OutOfMemoryCause::Device)))
+            }
         }
     }
 

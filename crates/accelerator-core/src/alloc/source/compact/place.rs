@@ -1,5 +1,6 @@
 //! Finding a place for a request, and freeing blocks.
 
+use super::cost_model::SEPARATE_FROM;
 use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
@@ -67,25 +68,25 @@ impl Placement for Compact {
     }
 }
 
-/// Returns the request under this policy, whose small pool has smaller blocks.
-pub(super) fn with_pool(request: Request) -> Request {
-    let pool = if request.size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large };
-    Request { pool, ..request }
-}
-
 fn counted(request: &Request) -> Counted {
     let Request { requested, size: bytes, pool } = *request;
     Counted { pool, bytes, requested, oversize: false, split: Pair::default() }
 }
 
 impl Compact {
+    /// Returns the request under this policy, whose small pool has smaller blocks.
+    pub(super) fn with_pool(&self, request: Request) -> Request {
+        let small = if self.separates { SEPARATE_FROM } else { SMALL_SIZE };
+        let pool = if request.size <= small { PoolKind::Small } else { PoolKind::Large };
+        Request { pool, ..request }
+    }
+
     /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
     /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
     pub(super) fn target_for(&self, request: &Request, owner: Owner, has_polled: bool) -> Option<Target> {
-        if request.pool == PoolKind::Large
-            && let Some(position) = self.owners[owner].log.predicted(request.size)
-        {
+        let log = Some(&self.owners[owner].log).filter(|_| request.pool == PoolKind::Large);
+        for position in log.into_iter().flat_map(|log| log.predicted(request.size)) {
             // Usually all of it is in one free block.
             let free = self.store.free.at(&self.store.blocks, position);
             if let Some((free, block)) = free.map(|free| (free, &self.store.blocks[free]))
@@ -102,7 +103,18 @@ impl Compact {
             }
         }
         let free = self.store.free.of_owner(owner, request.pool);
-        free.best_fit(&self.store.blocks, request.size).map(|free| Target::In(free, 0))
+        let best = free.best_fit(&self.store.blocks, request.size);
+        let best = best.filter(|free| self.may_serve(self.store.blocks[*free].size, request.size));
+        best.map(|free| Target::In(free, self.lead(free, request.size)))
+    }
+
+    /// Returns how many bytes at the start of a free block to leave free ahead of a request for whole pages, so that it
+    /// begins at the start of a page. If that would waste much of a page, returns 0.
+    fn lead(&self, free: BlockId, size: u64) -> u64 {
+        let block = &self.store.blocks[free];
+        let lead = block.position.wrapping_neg() & self.within_page;
+        let is_whole = size & self.within_page == 0 && lead <= self.within_page / 8 * 3;
+        if is_whole && size + lead <= block.size { lead } else { 0 }
     }
 
     /// Allocates the bytes at this place.

@@ -24,25 +24,35 @@ pub(super) struct PlacementLog {
 struct Entry {
     size: u64,
     position: u64,
+    /// The index of the same request's entry before, plus one; 0 if none.
+    before: u16,
 }
 
 impl PlacementLog {
-    /// Returns where a request of this size went the last time it followed the same requests.
-    pub(super) fn predicted(&self, size: u64) -> Option<u64> {
-        self.precedent(size).map(|place| self.entries[place].position)
+    /// Returns where a request of this size went the last two times it followed the same requests, the last one first. A
+    /// block that outlives the same request in the next step alternates between two places.
+    pub(super) fn predicted(&self, size: u64) -> impl Iterator<Item = u64> {
+        let before = move |entry: &&Entry| {
+            let before = self.entries.get(usize::from(entry.before).checked_sub(1)?);
+            before.filter(|before| before.size == size)
+        };
+        let last = self.precedent(size).map(|place| &self.entries[place]);
+        std::iter::successors(last, before).take(2).map(|entry| entry.position)
     }
 
     /// Records that a request of this size got this place.
     pub(super) fn note(&mut self, size: u64, position: u64) {
-        self.expected = self.precedent(size).map_or(usize::MAX, |place| (place + 1) % KEPT);
+        let precedent = self.precedent(size);
+        self.expected = precedent.map_or(usize::MAX, |place| (place + 1) % KEPT);
         let slot = self.slot(size);
         if self.slots.is_empty() {
             self.slots.resize(SLOTS, 0);
         }
         let place = self.oldest;
+        let new = Entry { size, position, before: precedent.map_or(0, |place| (place + 1) as u16) };
         match self.entries.get_mut(place) {
-            Some(entry) => *entry = Entry { size, position },
-            None => self.entries.push(Entry { size, position }),
+            Some(entry) => *entry = new,
+            None => self.entries.push(new),
         }
         self.oldest = (place + 1) % KEPT;
         self.slots[slot] = (place + 1) as u16;
@@ -74,7 +84,7 @@ mod tests {
     fn predicted_right(log: &mut PlacementLog, sizes: &[u64]) -> usize {
         let mut right = 0;
         for (position, size) in (1000..).zip(sizes) {
-            right += usize::from(log.predicted(*size) == Some(position));
+            right += usize::from(log.predicted(*size).next() == Some(position));
             log.note(*size, position);
         }
         right

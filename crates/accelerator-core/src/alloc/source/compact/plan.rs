@@ -137,7 +137,8 @@ impl Compact {
             return None;
         }
         let rows = [self.row_in_ranges(request.size, owner), self.row_in_aliases(request.size, owner)];
-        rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
+        let best = rows.into_iter().flatten().min().filter(|(len, _)| self.may_serve(*len, request.size));
+        best.map(|(_, position)| Target::At(position))
     }
 
     /// Returns the chunks of the large pool that the owner can use.
@@ -207,7 +208,7 @@ impl Planner<'_> {
         let mut idle: Vec<_> = chunks.filter(|(len, chunk)| is_idle(*chunk, *len)).collect();
         idle.sort_unstable();
         let (chosen, bytes) = fewest(idle, grow);
-        let calls = 2 * chosen.len() as i64;
+        let calls = 2 * self.costs.calls_to_map(bytes) as i64;
         let is_worth = effort == Effort::Utmost || self.costs.is_worth(calls, bytes.min(grow) as i64, grow);
         (is_worth && !chosen.is_empty()).then_some(chosen)
     }
@@ -222,7 +223,7 @@ impl Planner<'_> {
         let best = candidates.min_by_key(|one| (made(one), one.chunks.len(), one.left_over))?;
         let saved = grow as i64 - made(&best) as i64;
         // Compared with a growth: making a chunk takes two calls, and mapping it in the alias range a third.
-        let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
+        let calls = self.costs.calls_to_map(size) as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
         let is_worth = match self.miss.effort {
             Effort::LongRun => self.costs.is_worth(calls, saved, grow),
             Effort::Exact | Effort::Utmost => saved > 0,

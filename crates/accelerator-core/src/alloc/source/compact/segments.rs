@@ -2,7 +2,7 @@
 //! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
 
 use super::Compact;
-use super::cost_model::{CostModel, Effort};
+use super::cost_model::{CostModel, Effort, SEPARATE_FROM};
 use super::epochs::Mapper;
 use super::owners::Owners;
 use super::plan::{Miss, Plan, fewest};
@@ -49,6 +49,13 @@ impl Compact {
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
+    /// Returns whether this many adjacent free bytes may serve a request of `size` bytes. While room is tight, a large
+    /// request must fit well. Otherwise whatever it leaves over would soon be in use, and keep the segment from going
+    /// back.
+    pub(super) fn may_serve(&self, len: u64, size: u64) -> bool {
+        !self.separates || size <= SEPARATE_FROM || self.costs.is_little_left_over(size, len - size)
+    }
+
     /// Plans for a request that found no place: give idle segments back, or make one.
     pub(super) fn plan_segments(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> Plan {
         if miss.effort == Effort::LongRun && miss.request.size <= largest {
@@ -66,6 +73,9 @@ impl Compact {
         let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
         let owned = own.map(|range| range.owned).sum();
+        if self.separates && request.size > SEPARATE_FROM {
+            return costs.separate_segment(request.size).min(largest).max(request.size);
+        }
         let wanted = match effort {
             Effort::LongRun => costs.segment(request.pool, owned),
             Effort::Exact | Effort::Utmost => 0,
