@@ -23,6 +23,8 @@ mod model;
 mod pinned;
 #[path = "property/pools.rs"]
 mod pools;
+#[path = "property/promise.rs"]
+mod promise;
 #[path = "property/streams.rs"]
 mod streams;
 
