@@ -26,8 +26,13 @@ pub struct OutOfMemory {
     pub allocated_in_pools: u64,
     /// Bytes that are freed but still in use by streams, except paused ones.
     pub pending: u64,
+    /// Bytes of `allocated` and `pending` that were not requested, but added by rounding or left over in a block.
+    pub rounding: u64,
     /// Bytes held from the driver. Paused ones are not held.
     pub reserved: u64,
+    /// Bytes of `reserved` that are free in segments, or under the policy `compact` in chunks, that are partly in use.
+    /// They cannot go back to the driver. Those of expandable segments are not included.
+    pub in_pieces: u64,
     /// Bytes of `reserved` that are free in private pools.
     pub free_in_pools: u64,
     /// Bytes of paused pools, which are back with the driver.
@@ -65,7 +70,7 @@ pub enum OutOfMemoryCause {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, requested, cause, allocated, reserved, pending, largest_cached, .. } = self;
+        let Self { device, requested, cause, allocated, reserved, pending, rounding, in_pieces, .. } = self;
         write!(f, "{device} out of memory: tried to allocate {}", Bytes(*requested))?;
         if self.segment > *requested {
             write!(f, " (a segment of {})", Bytes(self.segment))?;
@@ -103,11 +108,17 @@ impl fmt::Display for OutOfMemory {
         if *pending > 0 {
             write!(f, ", {} is freed but still in use by streams", Bytes(*pending))?;
         }
+        if *rounding > 0 {
+            write!(f, ", {} of this was added by rounding", Bytes(*rounding))?;
+        }
         let unallocated = reserved.saturating_sub(allocated + pending);
         write!(f, ", and {} is reserved but unallocated", Bytes(unallocated))?;
         in_pools(f, self.free_in_pools)?;
         if unallocated > 0 {
-            write!(f, "; the largest free block that this stream could use is {}", Bytes(*largest_cached))?;
+            write!(f, "; the largest free block that this stream could use is {}", Bytes(self.largest_cached))?;
+        }
+        if *in_pieces > 0 {
+            write!(f, "; {} is in pieces between blocks in use", Bytes(*in_pieces))?;
         }
         f.write_str(".")?;
         by_pool(f, "Private pools hold", &self.pools, |pool| pool.reserved_bytes.saturating_sub(pool.paused_bytes))?;

@@ -338,6 +338,11 @@ impl Arena {
         self.placement.as_ref().map_or(self.store.stream, |placement| placement.stream_of_segment(segment))
     }
 
+    /// Returns the free bytes of chunks that are partly in use, if it has chunks.
+    pub(crate) fn free_in_used_chunks(&self) -> u64 {
+        self.placement.as_ref().map_or(0, |placement| placement.free_in_used_chunks())
+    }
+
     /// Returns the alias segments, whose memory belongs to other segments, each with its blocks.
     pub(crate) fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
         self.placement.as_ref().map_or_else(Vec::new, |placement| placement.aliases())

@@ -32,6 +32,9 @@ pub(crate) trait Placement: Any + Debug + Send {
     /// Returns the stream that a segment serves.
     fn stream_of_segment(&self, segment: SegmentId) -> StreamId;
 
+    /// Returns the free bytes of the chunks that are partly in use.
+    fn free_in_used_chunks(&self) -> u64;
+
     /// Returns whether it has any address range.
     fn has_ranges(&self) -> bool;
 

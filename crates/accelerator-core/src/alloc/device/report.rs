@@ -113,6 +113,9 @@ impl DeviceAllocator {
         let InPools { allocated: allocated_in_pools, free: free_in_pools, paused_allocated, paused_pending } =
             self.in_private_pools();
         let allocated = current(statistics.allocated_bytes);
+        let held = self.arenas().hold_all();
+        let in_chunks = held.arenas().map(Arena::free_in_used_chunks).sum::<u64>();
+        drop(held);
         let pending = current(statistics.active_bytes).saturating_sub(allocated);
         let paused = statistics.paused_bytes.unsigned_abs();
         OutOfMemory {
@@ -122,7 +125,9 @@ impl DeviceAllocator {
             allocated: allocated.saturating_sub(paused_allocated),
             allocated_in_pools,
             pending: pending.saturating_sub(paused_pending),
+            rounding: current(statistics.active_bytes).saturating_sub(current(statistics.requested_bytes)),
             reserved: current(statistics.reserved_bytes).saturating_sub(paused),
+            in_pieces: current(statistics.inactive_split_bytes) + in_chunks,
             free_in_pools,
             paused,
             pools,
@@ -165,7 +170,9 @@ impl DeviceAllocator {
             allocated: 0,
             allocated_in_pools: 0,
             pending: 0,
+            rounding: 0,
             reserved: 0,
+            in_pieces: 0,
             free_in_pools: 0,
             paused: 0,
             pools: BTreeMap::new(),

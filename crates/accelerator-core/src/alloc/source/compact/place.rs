@@ -58,6 +58,10 @@ impl Placement for Compact {
         range.map_or(self.store.stream, |range| self.owners[range.owner].stream)
     }
 
+    fn free_in_used_chunks(&self) -> u64 {
+        self.ranges.iter().map(|range| self.free_in_used_chunks_of(range)).sum()
+    }
+
     fn has_ranges(&self) -> bool {
         !(self.ranges.is_empty() && self.aliases.is_empty())
     }

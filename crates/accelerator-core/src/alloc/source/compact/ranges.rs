@@ -2,6 +2,8 @@
 //! after its previous one. Free blocks therefore merge across chunks, as if the memory were one piece. Without virtual
 //! memory, each segment is a range with a single chunk.
 
+use std::collections::BTreeMap;
+
 use super::Compact;
 use super::owners::Owners;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
@@ -123,6 +125,21 @@ impl Compact {
             trail = chunk.max(block.position);
         }
         (lead - chunk, end - trail)
+    }
+
+    /// Returns the free bytes of the chunks of a range that are partly in use.
+    pub(super) fn free_in_used_chunks_of(&self, range: &ReservedRange) -> u64 {
+        let chunks = &self.chunks[range.pool as usize];
+        let mut free_in: BTreeMap<u64, u64> = BTreeMap::new();
+        let blocks = self.store.blocks.of_segment(range.segment).map(|(_, block)| block);
+        for block in blocks.filter(|block| block.state == State::Free) {
+            let before = chunks.range(..block.end()).rev();
+            for (chunk, len) in before.take_while(|(chunk, len)| *chunk + *len > block.position) {
+                let (from, to) = (block.position.max(*chunk), block.end().min(chunk + len));
+                *free_in.entry(*chunk).or_default() += to - from;
+            }
+        }
+        free_in.into_iter().filter(|(chunk, free)| *free < chunks[chunk]).map(|(_, free)| free).sum()
     }
 
     /// Returns the length and position of the shortest row of adjacent free blocks that the owner can use and that have
