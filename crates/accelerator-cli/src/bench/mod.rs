@@ -42,6 +42,11 @@ impl<B: Backend> Bench<B> {
         Self { accelerator, streams: Vec::new() }
     }
 
+    /// Changes the settings of the allocator.
+    pub(crate) fn set_config(&self, config: AllocatorConfig) {
+        self.accelerator.allocator().set_config(config);
+    }
+
     /// Measures a scenario, and leaves the cache empty, even if the scenario fails.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use accelerator_core::{Backend, Error, printable};
+use accelerator_core::{AllocatorConfig, Backend, Error, printable};
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::replay::config;
 use crate::backends::{Backends, SIMULATED};
 use crate::bench::{Bench, Effort, Scenario, header};
 use crate::console::warn;
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// The device to measure on; on sim, calls of the driver take no time
     #[arg(long, default_value = SIMULATED)]
     backend: String,
+    /// Allocator settings, such as policy:compact [default: PyTorch's]
+    #[arg(long, value_parser = config)]
+    conf: Option<AllocatorConfig>,
     /// Numbers of threads
     #[arg(short, long, value_delimiter = ',', default_value = "1,2,4", value_parser = threads)]
     threads: Vec<usize>,
@@ -69,6 +73,9 @@ pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode
 }
 
 fn measure<B: Backend>(arguments: &Arguments, mut bench: Bench<B>) -> Result<ExitCode, Failure> {
+    if let Some(config) = arguments.conf {
+        bench.set_config(config);
+    }
     let mut out = std::io::stdout().lock();
     if let Some([scenario, ops]) = arguments.count.as_deref() {
         let (scenario, ops) = (scenario_of(scenario)?, ops_of(ops)?);
