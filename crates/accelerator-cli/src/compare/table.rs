@@ -38,9 +38,9 @@ pub(super) fn settings<'a>(comparison: &Comparison, rows: impl IntoIterator<Item
 /// The meaning of the columns.
 pub(crate) const LEGEND: &str = "\
 Device calls: num_device_alloc + num_device_free. Smallest device: the trace
-completes on it, but not with 2 MiB less. Over live: its size over the bytes live
-at the peak, each allocation rounded up to 512. Host ns: nanoseconds per
-operation, in the fastest of three replays.\n";
+completes on it, but not with 2 MiB less. Over live: its size over the bytes
+that are live at the peak, each allocation rounded up to 512 bytes. Host ns:
+nanoseconds per operation, in the fastest of three replays.\n";
 
 /// Formats a summary of several comparisons: the results of each setting over all traces.
 pub(crate) fn summary(comparisons: &[Comparison], settings: &[Setting]) -> String {

@@ -118,8 +118,8 @@ fn comparisons_pause_pools_where_the_device_can() {
         let row = ended.out.lines().find(|line| line.starts_with(setting)).unwrap();
         assert!(row.contains(smallest), "expected `{smallest}` in:\n{row}");
     };
-    has("default", " 60.00 MiB 60.00 MiB 100.0 %      2 30.00 MiB ");
-    has("policy:compact, no mapping", " 60.00 MiB 60.00 MiB 100.0 %      2 60.00 MiB ");
+    has("default", " 60.00 MiB 100.0 %      2 30.00 MiB 0.500 ");
+    has("policy:compact, no mapping", " 60.00 MiB 100.0 %      2 60.00 MiB 1.000 ");
     for arguments in [&["advise", trace][..], &["replay", trace], &["report", trace, "-o", &format!("{trace}.html")]] {
         let ended = run(arguments);
         assert_eq!((ended.status, ended.error.as_str()), (Some(0), ""), "{arguments:?}");

@@ -77,10 +77,7 @@ const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
 
-/// While room is tight, a request above this size has a segment of its own, which is free again when the request is.
-/// Smaller requests share segments.
-pub(super) const SEPARATE_FROM: u64 = MIB;
-/// The size of such a segment has so many steps in each power of two, so that similar requests can use it.
+/// The size of a segment for one request has so many steps in each power of two, so that similar requests can use it.
 const SEPARATE_ROUNDING: u64 = 128;
 /// Such a request also gets a free block of which it leaves over at most this share of its size.
 const LEFT_OVER: Fraction = (1, 32);

@@ -64,10 +64,13 @@ impl CompactSource {
     ) -> Option<Entry<'a>> {
         let shared = context.arenas.of(id);
         let mut arena = shared.lock();
-        if Compact::of(&mut arena).owners.is_due() {
+        let owners = &Compact::of(&mut arena).owners;
+        if owners.is_due() || owners.number(stream).is_none() {
             drop(arena);
             if let Some(mapped) = try_lock(self.mapped(id)) {
-                Mapper { context, arena: id, mapped }.end_epochs(stream, false);
+                let mut mapper = Mapper { context, arena: id, mapped };
+                mapper.end_epochs(stream, false);
+                mapper.see_room(); // before the first request, whose pool depends on it
             }
             arena = shared.lock();
         }

@@ -1,12 +1,15 @@
 //! Finding a place for a request, and freeing blocks.
 
-use super::cost_model::SEPARATE_FROM;
 use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Counted, Counting, Pair};
-use crate::types::{PoolKind, StreamId};
+use crate::types::{MIB, PoolKind, StreamId};
+
+/// The largest rounded request in the small pool while room is tight and there is no virtual memory. A larger request
+/// then has a segment of its own, which is free again when the request is.
+pub(super) const SEPARATE_FROM: u64 = MIB;
 
 /// The place for a request.
 #[derive(Clone, Copy, Debug)]

@@ -29,8 +29,8 @@ struct Entry {
 }
 
 impl PlacementLog {
-    /// Returns where a request of this size went the last two times it followed the same requests, the last one first. A
-    /// block that outlives the same request in the next step alternates between two places.
+    /// Returns where a request of this size went the last two times it followed the same requests, the last one
+    /// first. A block that outlives the same request in the next step alternates between two places.
     pub(super) fn predicted(&self, size: u64) -> impl Iterator<Item = u64> {
         let before = move |entry: &&Entry| {
             let before = self.entries.get(usize::from(entry.before).checked_sub(1)?);

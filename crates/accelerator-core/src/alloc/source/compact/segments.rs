@@ -2,9 +2,10 @@
 //! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
 
 use super::Compact;
-use super::cost_model::{CostModel, Effort, SEPARATE_FROM};
+use super::cost_model::{CostModel, Effort};
 use super::epochs::Mapper;
 use super::owners::Owners;
+use super::place::SEPARATE_FROM;
 use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
