@@ -15,7 +15,7 @@ const STEP: u64 = 2 * MIB;
 /// The size of the smallest block.
 const BLOCK: u64 = 512;
 /// The settings that may need no smaller device than the policy. Only the first of them counts where the same memory
-/// cannot be mapped twice.
+/// cannot be mapped twice, and none without virtual memory.
 const OTHERS: [&str; 4] = ["", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8"];
 
 /// The requests of a job.
@@ -48,7 +48,11 @@ impl Requests {
     /// smaller one.
     pub(crate) fn smallest_over_live(&self, device: Device, worst: f64) -> Result<f64, Failed> {
         let smallest = self.smallest(device, worst)?;
-        let others = if device == Device::Maps { OTHERS.len() } else { 1 };
+        let others = match device {
+            Device::Maps => OTHERS.len(),
+            Device::MapsOnce => 1,
+            Device::Plain => 0,
+        };
         for other in &OTHERS[..others] {
             if self.completes(other, device, smallest - STEP)? {
                 return Err(format!("the smallest device has {smallest} bytes, but `{other}` needs less").into());

@@ -134,9 +134,7 @@ impl<B: Simulated> Machine<B> {
         let requested = allocation.requested().get();
         let expected = self.settings.expected(requested);
         let is_compact = self.is_compact && self.settings.caching;
-        // On devices as small as these, room is tight from the start.
-        let limit = if self.driver().virtual_memory().is_some() { 64 * KIB } else { MIB };
-        let small = if is_compact { expected.rounded <= limit } else { expected.small };
+        let small = if is_compact { expected.rounded <= 64 * KIB } else { expected.small };
         assert!(start.is_multiple_of(512), "not aligned: {allocation:?}");
         match is_compact {
             true => assert_eq!(size, expected.rounded, "{allocation:?}"),

@@ -77,13 +77,6 @@ const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
 
-/// The size of a segment for one request has so many steps in each power of two, so that similar requests can use it.
-const SEPARATE_ROUNDING: u64 = 128;
-/// Such a request also gets a free block of which it leaves over at most this share of its size.
-const LEFT_OVER: Fraction = (1, 32);
-/// Or one of which it leaves over at most this share of what the device has left.
-const LEFT_OVER_OF_ROOM: Fraction = (1, 512);
-
 /// How finely memory is divided into chunks. `cargo bench --bench compact_curve` varies these values.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLengths {
@@ -112,8 +105,6 @@ impl ChunkLengths {
 /// A chunk has at most this share of what the device has left. Only whole chunks can be combined, so the shorter they
 /// are, the more of the device can be used. While there is enough room, they need not be short.
 const CHUNK_OF_ROOM: Fraction = (1, 2000);
-/// The same of a segment for several requests, without virtual memory. Only whole segments go back.
-const SEGMENT_OF_ROOM: Fraction = (1, 1000);
 
 /// A fraction: numerator and denominator.
 type Fraction = (u64, u64);
@@ -274,23 +265,6 @@ impl CostModel {
         fraction(self.room, CHUNK_OF_ROOM) < self.longest()
     }
 
-    /// Returns the same of segments, without virtual memory.
-    pub(super) fn has_short_segments(&self) -> bool {
-        fraction(self.room, SEGMENT_OF_ROOM) < self.segment(PoolKind::Large, 0)
-    }
-
-    /// Returns the size of the segment of its own for a request, while segments are shorter than usual.
-    pub(super) fn separate_segment(&self, size: u64) -> u64 {
-        let shared = self.segment(PoolKind::Large, 0).min(fraction(self.room, SEGMENT_OF_ROOM));
-        let size = size.max(shared);
-        size.next_multiple_of((1 << size.ilog2()) / SEPARATE_ROUNDING)
-    }
-
-    /// Returns whether a free block with `more` bytes than a request that has a segment of its own may serve it.
-    pub(super) fn is_little_left_over(&self, size: u64, more: u64) -> bool {
-        more <= fraction(size, LEFT_OVER).max(fraction(self.room, LEFT_OVER_OF_ROOM))
-    }
-
     /// Returns the lengths of chunks for this many bytes in total.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
         let joint = if size >= lengths().joint_from && len > SHORT * granularity { granularity } else { 0 };
@@ -355,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_segments_get_shorter_when_the_device_has_little_room_left() {
+    fn chunks_get_shorter_when_the_device_has_little_room_left() {
         let with = |room| CostModel { room, reserved: 2000 * MIB, ..COSTS };
         let longest = |room| with(room).chunks(200 * MIB, LARGE, PAGE).into_iter().max();
         assert_eq!(longest(u64::MAX), Some(20 * MIB));
@@ -363,11 +337,6 @@ mod tests {
         assert_eq!(longest(15_999 * MIB), Some(6 * MIB));
         assert_eq!(longest(0), Some(PAGE));
         assert!(!with(42_000 * MIB).has_short_chunks() && with(41_000 * MIB).has_short_chunks());
-        assert!(!with(u64::MAX).has_short_segments() && with(19_000 * MIB).has_short_segments());
-        assert_eq!(with(10_000 * MIB).separate_segment(2 * MIB), 10 * MIB);
-        assert_eq!(with(0).separate_segment(2 * MIB + 1), 2 * MIB + 2 * MIB / 128);
-        assert!(with(0).is_little_left_over(64 * MIB, 2 * MIB) && !with(0).is_little_left_over(64 * MIB, 3 * MIB));
-        assert!(with(2048 * MIB).is_little_left_over(64 * MIB, 4 * MIB));
     }
 
     #[test]

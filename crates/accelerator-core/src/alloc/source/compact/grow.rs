@@ -3,7 +3,7 @@
 use super::aliases::MappedAlias;
 use super::cost_model::Effort;
 use super::epochs::Mapper;
-use super::place::Target;
+use super::place::{Target, with_pool};
 use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
@@ -64,21 +64,17 @@ impl CompactSource {
     ) -> Option<Entry<'a>> {
         let shared = context.arenas.of(id);
         let mut arena = shared.lock();
-        let owners = &Compact::of(&mut arena).owners;
-        if owners.is_due() || owners.number(stream).is_none() {
+        if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
             if let Some(mapped) = try_lock(self.mapped(id)) {
-                let mut mapper = Mapper { context, arena: id, mapped };
-                mapper.end_epochs(stream, false);
-                mapper.see_room(); // before the first request, whose pool depends on it
+                Mapper { context, arena: id, mapped }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
         let compact = Compact::of(&mut arena);
         let owner = compact.owners.number_or_new(stream)?;
         compact.store.free.add_owner(owner);
-        let request = compact.with_pool(request);
-        Some((arena, request))
+        Some((arena, with_pool(request)))
     }
 }
 
@@ -130,7 +126,6 @@ impl<'a> Mapper<'a> {
             compact.costs.room = room;
             let page = granularity.filter(|_| compact.costs.has_short_chunks());
             compact.within_page = page.map_or(0, |page| page - 1);
-            compact.separates = granularity.is_none() && compact.costs.has_short_segments();
         });
     }
 

@@ -57,8 +57,6 @@ pub(crate) struct Compact {
     /// If room is tight, the page size less one; otherwise 0. Requests for whole pages are then put at the start of a
     /// page, so that the pages are free again when the request is.
     within_page: u64,
-    /// Whether room is tight on a device without virtual memory, so that large requests have segments of their own.
-    separates: bool,
     /// How often an alias was used.
     uses: u64,
 }

@@ -5,11 +5,7 @@ use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Counted, Counting, Pair};
-use crate::types::{MIB, PoolKind, StreamId};
-
-/// The largest rounded request in the small pool while room is tight and there is no virtual memory. A larger request
-/// then has a segment of its own, which is free again when the request is.
-pub(super) const SEPARATE_FROM: u64 = MIB;
+use crate::types::{PoolKind, StreamId};
 
 /// The place for a request.
 #[derive(Clone, Copy, Debug)]
@@ -75,19 +71,18 @@ impl Placement for Compact {
     }
 }
 
+/// Returns the request under this policy, whose small pool has smaller blocks.
+pub(super) fn with_pool(request: Request) -> Request {
+    let pool = if request.size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large };
+    Request { pool, ..request }
+}
+
 fn counted(request: &Request) -> Counted {
     let Request { requested, size: bytes, pool } = *request;
     Counted { pool, bytes, requested, oversize: false, split: Pair::default() }
 }
 
 impl Compact {
-    /// Returns the request under this policy, whose small pool has smaller blocks.
-    pub(super) fn with_pool(&self, request: Request) -> Request {
-        let small = if self.separates { SEPARATE_FROM } else { SMALL_SIZE };
-        let pool = if request.size <= small { PoolKind::Small } else { PoolKind::Large };
-        Request { pool, ..request }
-    }
-
     /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
     /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
@@ -111,7 +106,6 @@ impl Compact {
         }
         let free = self.store.free.of_owner(owner, request.pool);
         let best = free.best_fit(&self.store.blocks, request.size);
-        let best = best.filter(|free| self.may_serve(self.store.blocks[*free].size, request.size));
         best.map(|free| Target::In(free, self.lead(free, request.size)))
     }
 

@@ -137,8 +137,7 @@ impl Compact {
             return None;
         }
         let rows = [self.row_in_ranges(request.size, owner), self.row_in_aliases(request.size, owner)];
-        let best = rows.into_iter().flatten().min().filter(|(len, _)| self.may_serve(*len, request.size));
-        best.map(|(_, position)| Target::At(position))
+        rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
     }
 
     /// Returns the chunks of the large pool that the owner can use.

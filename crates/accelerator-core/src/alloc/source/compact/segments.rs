@@ -5,7 +5,6 @@ use super::Compact;
 use super::cost_model::{CostModel, Effort};
 use super::epochs::Mapper;
 use super::owners::Owners;
-use super::place::SEPARATE_FROM;
 use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
@@ -50,13 +49,6 @@ impl Compact {
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
-    /// Returns whether this many adjacent free bytes may serve a request of `size` bytes. While room is tight, a large
-    /// request must fit well. Otherwise whatever it leaves over would soon be in use, and keep the segment from going
-    /// back.
-    pub(super) fn may_serve(&self, len: u64, size: u64) -> bool {
-        !self.separates || size <= SEPARATE_FROM || self.costs.is_little_left_over(size, len - size)
-    }
-
     /// Plans for a request that found no place: give idle segments back, or make one.
     pub(super) fn plan_segments(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> Plan {
         if miss.effort == Effort::LongRun && miss.request.size <= largest {
@@ -74,9 +66,6 @@ impl Compact {
         let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
         let owned = own.map(|range| range.owned).sum();
-        if self.separates && request.size > SEPARATE_FROM {
-            return costs.separate_segment(request.size).min(largest).max(request.size);
-        }
         let wanted = match effort {
             Effort::LongRun => costs.segment(request.pool, owned),
             Effort::Exact | Effort::Utmost => 0,
