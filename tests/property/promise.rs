@@ -178,7 +178,7 @@ impl Machine {
     fn occupied(&self) -> u64 {
         let physical = |allocation: &Allocation<Sim>| {
             let ranges = self.accelerator.backend().physical(allocation.ptr().trace_address(), allocation.size());
-            ranges.expect("live blocks have memory")
+            ranges.unwrap_or_else(|| panic!("a live block has no memory"))
         };
         let ranges = self.allocations.iter().flat_map(physical);
         let pages = ranges.flat_map(|range| {

@@ -38,7 +38,7 @@ pub enum Command {
     /// Show which operators used the most memory, from a tracker file.
     Tracker(tracker::Arguments),
     /// Measure the allocator's host time.
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Test and measure a backend on this machine, and write a report in Markdown.
     Verify(verify::Arguments),
 }
