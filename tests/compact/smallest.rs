@@ -1,9 +1,7 @@
 //! The smallest device on which a job completes, beside the bytes that are live in it at once.
 
-use std::collections::HashMap;
-
 use accelerator_cli::replay::{Outcome, Replayer};
-use accelerator_cli::trace::{Line, Op, Source};
+use accelerator_cli::trace::{Line, Source, live_at_peak};
 use accelerator_conformance::Sim;
 use accelerator_core::{Accelerator, AllocatorConfig, MIB};
 use libtest_mimic::Failed;
@@ -12,8 +10,6 @@ use crate::replayed::Device;
 
 /// The step of the search.
 const STEP: u64 = 2 * MIB;
-/// The size of the smallest block.
-const BLOCK: u64 = 512;
 /// The settings that may need no smaller device than the policy. Only the first of them counts where the same memory
 /// cannot be mapped twice, and none without virtual memory.
 const OTHERS: [&str; 4] = ["", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8"];
@@ -28,19 +24,7 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn read(trace: Source) -> Result<Self, Failed> {
         let lines: Vec<Line> = trace.collect::<Result<_, _>>()?;
-        let (mut sizes, mut now, mut live) = (HashMap::new(), 0, 0);
-        for line in &lines {
-            match line.op {
-                Op::Alloc { id, bytes, .. } => {
-                    let size = bytes.next_multiple_of(BLOCK);
-                    now += size;
-                    sizes.insert(id, size);
-                }
-                Op::Free { id } => now -= sizes.remove(&id).unwrap_or(0),
-                _ => {}
-            }
-            live = live.max(now);
-        }
+        let live = live_at_peak(&lines);
         Ok(Self { lines, live })
     }
 

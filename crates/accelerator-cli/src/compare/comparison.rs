@@ -9,6 +9,7 @@ use super::trace::Trace;
 use crate::failure::Failure;
 use crate::parallel::on_threads;
 use crate::replay::Outcome;
+use crate::trace::live_at_peak;
 
 /// A trace under several settings.
 pub(crate) struct Comparison {
@@ -76,7 +77,7 @@ impl Comparison {
             row.smallest = Some(smallest);
             Ok(())
         })?;
-        let (name, operations, live) = (trace.name.clone(), trace.operations(), trace.live_at_peak());
+        let (name, operations, live) = (trace.name.clone(), trace.operations(), live_at_peak(&trace.lines));
         Ok(Self { name, operations, live, capacity, rows })
     }
 

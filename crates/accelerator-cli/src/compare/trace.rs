@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use accelerator_conformance::Sim;
@@ -11,9 +10,6 @@ use crate::trace::{Line, Op, Source};
 
 /// The memory that a line needs, in bytes.
 const MEMORY_OF_LINE: u64 = 64;
-
-/// The size of the smallest block.
-const BLOCK: u64 = 512;
 
 /// The maximum number of replays that run at the same time.
 const REPLAYS: u64 = 8;
@@ -93,26 +89,6 @@ impl Trace {
     pub(super) fn operations(&self) -> u64 {
         let is_operation = |op: &Op| matches!(op, Op::Alloc { .. } | Op::Free { .. } | Op::Record { .. });
         self.lines.iter().filter(|line| is_operation(&line.op)).count() as u64
-    }
-
-    /// Returns the most bytes that are allocated at once, each allocation rounded up to whole blocks of 512 bytes. No
-    /// device with less memory is enough, unless pools are paused.
-    pub(super) fn live_at_peak(&self) -> u64 {
-        let mut sizes = HashMap::new();
-        let (mut live, mut peak) = (0_u64, 0);
-        for line in &self.lines {
-            match line.op {
-                Op::Alloc { id, bytes, .. } => {
-                    let size = bytes.saturating_add(BLOCK - 1) / BLOCK * BLOCK;
-                    live = live.saturating_add(size);
-                    sizes.insert(id, size);
-                }
-                Op::Free { id } => live = live.saturating_sub(sizes.remove(&id).unwrap_or(0)),
-                _ => {}
-            }
-            peak = peak.max(live);
-        }
-        peak
     }
 
     /// Creates a replay on a new simulated device.

@@ -3,6 +3,7 @@
 mod bundled;
 mod capture_op;
 mod held;
+mod live;
 mod op;
 mod pool_op;
 mod source;
@@ -11,6 +12,7 @@ mod words;
 
 pub use bundled::{BUNDLED, Bundled};
 pub use capture_op::CaptureOp;
+pub use live::live_at_peak;
 pub use op::{Op, parse_line};
 pub use pool_op::{PoolKeep, PoolName, PoolOp, PoolOption};
 pub use source::{Line, Source, SourceError};

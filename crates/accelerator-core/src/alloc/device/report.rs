@@ -110,12 +110,12 @@ impl DeviceAllocator {
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let mut pools = self.pool_infos();
         pools.retain(|_, pool| pool.reserved_bytes > 0);
-        let InPools { allocated: allocated_in_pools, free: free_in_pools, paused_allocated, paused_pending } =
-            self.in_private_pools();
-        let allocated = current(statistics.allocated_bytes);
         let held = self.arenas().hold_all();
         let in_chunks = held.arenas().map(Arena::free_in_used_chunks).sum::<u64>();
+        let InPools { allocated: allocated_in_pools, free: free_in_pools, paused_allocated, paused_pending } =
+            self.in_private_pools(held.arenas());
         drop(held);
+        let allocated = current(statistics.allocated_bytes);
         let pending = current(statistics.active_bytes).saturating_sub(allocated);
         let paused = statistics.paused_bytes.unsigned_abs();
         OutOfMemory {
@@ -135,9 +135,8 @@ impl DeviceAllocator {
         }
     }
 
-    fn in_private_pools(&self) -> InPools {
-        let held = self.arenas().hold_all();
-        let private = held.arenas().filter(|arena| !arena.mem_pool().is_default());
+    fn in_private_pools<'a>(&self, arenas: impl Iterator<Item = &'a Arena> + Clone) -> InPools {
+        let private = arenas.filter(|arena| !arena.mem_pool().is_default());
         let Snapshot { segments, aliases, .. } = self.snapshot_of(private, BTreeMap::new());
         let bytes = |paused, state| {
             let segments = segments.iter().chain(&aliases).filter(|segment| segment.paused == paused);

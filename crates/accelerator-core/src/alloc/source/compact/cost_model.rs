@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::types::{MIB, PoolKind};
 
-// The constants below were tuned together, on the reserved memory and the driver calls of 24 recorded jobs. BENCHMARKS
+// The constants below were tuned together, on the reserved memory and the driver calls of recorded jobs. BENCHMARKS
 // has the curve for the chunk lengths, which `cargo bench --bench compact_curve` prints.
 
 /// Requests of this size or more get no more than they need.

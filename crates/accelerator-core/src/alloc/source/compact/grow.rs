@@ -84,7 +84,9 @@ impl<'a> Mapper<'a> {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
-        self.see_room();
+        if has_chunks {
+            self.see_room();
+        }
         loop {
             match self.next_action(self.abilities(waits), wanted, effort) {
                 Action::Done(block) => return Ok(block),
@@ -109,8 +111,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Notes how much memory the device has left: as much as the limit and the driver allow. The driver is asked only
-    /// once an eighth of what it had is charged, because other processes take memory, too.
+    /// Notes how much memory a device with virtual memory has left: what the limit and the driver allow. The driver is
+    /// asked only once an eighth of what it had is charged, because other processes take memory, too.
     fn see_room(&mut self) {
         let (limit, charged) = {
             let statistics = self.context.arenas.statistics();
@@ -121,11 +123,10 @@ impl<'a> Mapper<'a> {
         let known = known.or_else(|| Some((self.context.driver.memory_info().ok()?.free, charged)));
         self.mapped.free = known;
         let room = known.map_or(u64::MAX, left).min(limit.saturating_sub(charged));
-        let granularity = self.context.driver.address_space().map(|space| space.granularity().get());
+        let page = self.context.address_space().granularity().get();
         self.in_arena(|compact| {
             compact.costs.room = room;
-            let page = granularity.filter(|_| compact.costs.has_short_chunks());
-            compact.within_page = page.map_or(0, |page| page - 1);
+            compact.within_page = if compact.costs.has_short_chunks() { page - 1 } else { 0 };
         });
     }
 

@@ -87,8 +87,9 @@ impl Compact {
     /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
     pub(super) fn target_for(&self, request: &Request, owner: Owner, has_polled: bool) -> Option<Target> {
-        let log = Some(&self.owners[owner].log).filter(|_| request.pool == PoolKind::Large);
-        for position in log.into_iter().flat_map(|log| log.predicted(request.size)) {
+        let is_logged = request.pool == PoolKind::Large;
+        let places = is_logged.then(|| self.owners[owner].log.predicted(request.size));
+        for position in places.into_iter().flatten() {
             // Usually all of it is in one free block.
             let free = self.store.free.at(&self.store.blocks, position);
             if let Some((free, block)) = free.map(|free| (free, &self.store.blocks[free]))
