@@ -1,7 +1,8 @@
 //! Allocating chosen bytes, in stores whose free bytes can be found by position.
 
-use super::Store;
+use super::store::{AllocatedBlock, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, State};
+use crate::alloc::settings::Request;
 
 impl Store {
     /// Turns free bytes into one block that is on no list.
@@ -20,6 +21,22 @@ impl Store {
             }
         }
         claimed.unwrap_or_else(|| unreachable!("requests are not empty"))
+    }
+
+    /// Allocates a part of a free block.
+    #[inline(always)]
+    pub(crate) fn take_part(&mut self, free: BlockId, offset: u64, request: &Request, owner: Owner) -> AllocatedBlock {
+        let Request { requested, size, .. } = *request;
+        let block = &self.blocks[free];
+        if offset == 0 && size < block.size {
+            let front = Block { state: State::Allocated, requested, owner, ..block.part(0, size) };
+            let (segment, position) = (front.segment, front.position);
+            let front = self.split_front_outside(free, block.owner, front);
+            return self.allocated_at(front, segment, position, size);
+        }
+        let id = self.claim_part(free, offset, size, owner);
+        self.blocks[id].requested = requested;
+        self.allocated(id)
     }
 
     /// Turns a part of a free block into a block that is on no list.

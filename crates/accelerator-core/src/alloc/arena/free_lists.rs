@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::alloc::blocks::{Block, BlockId, Blocks, FreeList, Owner, State};
+use super::by_position::ByPosition;
+use crate::alloc::blocks::{Block, BlockId, Blocks, FreeList, Owner, SegmentId, State};
 use crate::types::PoolKind;
 
 /// The lists of a store: a free list for each pool of each owner, and the unmapped blocks.
@@ -13,15 +14,15 @@ pub(crate) struct FreeLists {
     others: Vec<[FreeList; 2]>,
     /// The unmapped blocks of each pool, by position.
     unmapped: [BTreeMap<u64, BlockId>; 2],
-    /// The free blocks of the large pool by end position, in stores that look up bytes by position. Splitting off the
-    /// front of a block changes nothing here.
-    by_end: Option<BTreeMap<u64, BlockId>>,
+    /// The free blocks of the large pool, in stores that look up bytes by position. Splitting off the front of a block
+    /// changes nothing here.
+    by_position: Option<ByPosition>,
 }
 
 impl FreeLists {
     /// Creates lists in which free bytes can be found [by position](Self::at).
     pub(crate) fn by_position() -> Self {
-        Self { by_end: Some(BTreeMap::new()), ..Self::default() }
+        Self { by_position: Some(ByPosition::default()), ..Self::default() }
     }
 
     /// Returns the free list of owner 0.
@@ -64,18 +65,23 @@ impl FreeLists {
     }
 
     pub(crate) fn is_by_position(&self) -> bool {
-        self.by_end.is_some()
+        self.by_position.is_some()
     }
 
     /// Returns the free block of the large pool that contains the byte at a position, if any.
     pub(crate) fn at(&self, blocks: &Blocks, position: u64) -> Option<BlockId> {
-        let (_, id) = self.by_end.as_ref()?.range(position + 1..).next()?;
-        (blocks[*id].position <= position).then_some(*id)
+        self.by_position.as_ref()?.at(blocks, position)
+    }
+
+    /// As [`at`](Self::at), for a position in this segment.
+    #[inline(always)]
+    pub(crate) fn at_in(&self, blocks: &Blocks, segment: SegmentId, position: u64) -> Option<BlockId> {
+        self.by_position.as_ref()?.at_in(blocks, segment, position)
     }
 
     /// Returns the free blocks of the large pool, by position.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = BlockId> {
-        self.by_end.iter().flat_map(BTreeMap::values).copied()
+    pub(crate) fn in_order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        self.by_position.iter().flat_map(|by_position| by_position.in_order(blocks))
     }
 
     /// Lists a free or unmapped block.
@@ -90,8 +96,8 @@ impl FreeLists {
             return;
         }
         self.of_owner_mut(if BEST_FIT { 0 } else { owner }, pool).insert(blocks, id);
-        if let (false, PoolKind::Large, Some(by_end)) = (BEST_FIT, pool, &mut self.by_end) {
-            by_end.insert(blocks[id].end(), id);
+        if let (false, PoolKind::Large, Some(by_position)) = (BEST_FIT, pool, &mut self.by_position) {
+            by_position.insert(blocks, id);
         }
     }
 
@@ -104,8 +110,8 @@ impl FreeLists {
             return;
         }
         self.of_owner_mut(if BEST_FIT { 0 } else { owner }, pool).remove(blocks, id);
-        if let (false, PoolKind::Large, Some(by_end)) = (BEST_FIT, pool, &mut self.by_end) {
-            by_end.remove(&blocks[id].end());
+        if let (false, PoolKind::Large, Some(by_position)) = (BEST_FIT, pool, &mut self.by_position) {
+            by_position.remove(blocks, id);
         }
     }
 }

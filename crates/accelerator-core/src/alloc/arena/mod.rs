@@ -1,5 +1,6 @@
 //! The counters, blocks and free lists of one stream, independent of driver and policy.
 
+mod by_position;
 mod claim;
 mod exact;
 mod free_lists;
@@ -222,6 +223,22 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         self.store.take::<false>(request, clock)
+    }
+
+    /// Allocates free bytes of a placement, if nothing else needs to be done before or after.
+    #[inline(always)]
+    pub(crate) fn take_at_once(&mut self, requested: NonZeroU64, stream: StreamId) -> Option<AllocatedBlock> {
+        if self.slow_path || self.routed {
+            return None;
+        }
+        let request = self.request(requested);
+        self.placement.as_mut()?.take_at_once(&request, stream)
+    }
+
+    /// Frees a block of a placement, if nothing else needs to be done. Returns whether it did.
+    #[inline(always)]
+    pub(crate) fn free_at_once(&mut self, id: BlockId) -> bool {
+        self.placement.as_mut().filter(|_| !self.slow_path).is_some_and(|placement| placement.free_at_once(id))
     }
 
     /// Allocates a free block, if one can serve the request.

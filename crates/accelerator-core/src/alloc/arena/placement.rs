@@ -17,6 +17,12 @@ pub(crate) trait Placement: Any + Debug + Send {
     fn store(&self) -> &Store;
     fn store_mut(&mut self) -> &mut Store;
 
+    /// Allocates free bytes, if nothing else needs to be done before or after. `request` is not adapted to the arena.
+    fn take_at_once(&mut self, request: &Request, stream: StreamId) -> Option<AllocatedBlock>;
+
+    /// Makes a block free, if nothing else needs to be done. Returns whether it did.
+    fn free_at_once(&mut self, id: BlockId) -> bool;
+
     /// Allocates free bytes, if that needs neither the driver nor another stream.
     fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>>;
 

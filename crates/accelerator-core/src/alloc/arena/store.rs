@@ -121,7 +121,7 @@ impl Store {
 
     /// As [`allocated`](Self::allocated), for a block whose fields are already known.
     #[inline(always)]
-    fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {
+    pub(super) fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {
         let Segment { base, position: start, .. } = self.blocks.segment(segment);
         let offset = position.wrapping_sub(*start);
         AllocatedBlock { arena: self.arena, block, base: *base, offset, size }

@@ -6,7 +6,7 @@ mod history;
 mod private;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
 use super::arena::{Arena, ArenaId, Placement};
@@ -21,6 +21,8 @@ pub(crate) struct Arenas {
     of_streams: Table<OwnedLock<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
+    /// Whether the settings make all streams share an arena. The warm path checks this before it locks any.
+    shares: AtomicBool,
     /// The arenas of private pools: one for each stream that uses the pool.
     of_pools: Table<OfPool>,
     make_placement: fn(ArenaId) -> Box<dyn Placement>,
@@ -65,6 +67,7 @@ impl Arenas {
         Self {
             of_streams: Table::default(),
             shared: OnceLock::new(),
+            shares: AtomicBool::new(in_force.policy == Policy::Compact),
             of_pools: Table::default(),
             make_placement,
             setup: OwnedLock::new(Setup {
@@ -83,19 +86,31 @@ impl Arenas {
     /// Returns an arena, creating it at first use.
     #[inline(always)]
     pub(crate) fn of(&self, id: ArenaId) -> &OwnedLock<Arena> {
-        match self.of_streams.get(id.get()) {
+        match self.of_stream(id) {
             Some(arena) => arena,
-            None => self.shared_or_new(id),
+            None => self.of_others(id),
         }
     }
 
-    #[inline(never)]
-    fn shared_or_new(&self, id: ArenaId) -> &OwnedLock<Arena> {
-        let of_pool = id.number_of_private().and_then(|number| self.of_pools.get(number)).map(|of_pool| &of_pool.arena);
-        match self.shared.get() {
-            Some(shared) if id == ArenaId::SHARED => shared,
-            _ => of_pool.unwrap_or_else(|| self.make(id)),
+    /// Returns an arena if it is a stream's own, and exists.
+    #[inline(always)]
+    pub(crate) fn of_stream(&self, id: ArenaId) -> Option<&OwnedLock<Arena>> {
+        self.of_streams.get(id.get())
+    }
+
+    /// As [`of`](Self::of), for an arena that is not [a stream's own](Self::of_stream) or does not exist.
+    #[inline]
+    pub(crate) fn of_others(&self, id: ArenaId) -> &OwnedLock<Arena> {
+        if let Some(shared) = self.shared.get().filter(|_| id == ArenaId::SHARED) {
+            return shared;
         }
+        self.private_or_new(id)
+    }
+
+    #[inline(never)]
+    fn private_or_new(&self, id: ArenaId) -> &OwnedLock<Arena> {
+        let of_pool = id.number_of_private().and_then(|number| self.of_pools.get(number));
+        of_pool.map_or_else(|| self.make(id), |of_pool| &of_pool.arena)
     }
 
     #[cold]
@@ -122,6 +137,12 @@ impl Arenas {
     /// Returns the arena that all streams share, if it was ever used.
     pub(crate) fn shared(&self) -> Option<&OwnedLock<Arena>> {
         self.shared.get()
+    }
+
+    /// Returns the arena that all streams share, if it was ever used and the settings make them share it.
+    #[inline(always)]
+    pub(crate) fn shared_in_force(&self) -> Option<&OwnedLock<Arena>> {
+        if self.shares.load(Ordering::Relaxed) { self.shared.get() } else { None }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
@@ -166,6 +187,7 @@ impl Arenas {
         setup.config = config;
         pinned.set(&config);
         let in_force = in_force(&config, self.has_virtual_memory);
+        self.shares.store(in_force.policy == Policy::Compact, Ordering::Relaxed);
         for arena in self.all() {
             arena.lock().configure(in_force, setup.recording);
         }

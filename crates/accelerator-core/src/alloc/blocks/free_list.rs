@@ -23,6 +23,12 @@ impl FreeList {
         }
     }
 
+    /// Returns the block outside the bins: the one that was split or inserted last.
+    #[inline(always)]
+    pub(crate) fn outside(&self) -> Root {
+        self.outside
+    }
+
     /// Returns whether this is the block outside the bins.
     #[inline(always)]
     pub(crate) fn is_outside(&self, id: BlockId) -> bool {

@@ -12,8 +12,8 @@ use std::ops::{Index, IndexMut};
 pub(crate) use self::base::Base;
 pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
 pub(crate) use self::free_list::FreeList;
-pub(crate) use self::slab::{BlockId, SegmentId};
-use self::slab::{Id, Slab};
+use self::slab::Slab;
+pub(crate) use self::slab::{BlockId, Id, SegmentId};
 pub(crate) use self::uses::{User, Users, Uses};
 
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
@@ -172,6 +172,7 @@ impl Blocks {
     }
 
     /// Returns the neighbours of a block that have this state and this owner.
+    #[inline(always)]
     pub(crate) fn alike(&self, id: BlockId, state: State, owner: Owner) -> Neighbours {
         let is_alike = |id: &BlockId| (self[*id].state, self[*id].owner) == (state, owner);
         let Block { previous, next, .. } = self[id];

@@ -85,6 +85,11 @@ impl DeviceAllocator {
         if self.pending.may_have_any() {
             self.pending.poll(&self.memory, stream)?;
         }
+        if let Some(shared) = self.arenas().shared_in_force()
+            && let Some(block) = self.take_shared(shared, bytes, stream)
+        {
+            return Ok(typed(block));
+        }
         let mut arena = self.arenas().of(ArenaId::of_stream(stream)).lock();
         let request = arena.request(bytes);
         if !arena.is_plain() {
@@ -99,7 +104,8 @@ impl DeviceAllocator {
 
     #[inline(always)]
     pub(crate) fn free(&self, arena: ArenaId, block: BlockId) {
-        let mut arena = self.arenas().of(arena).lock();
+        let Some(arena) = self.arenas().of_stream(arena) else { return self.free_elsewhere(arena, block) };
+        let mut arena = arena.lock();
         if arena.is_plain() {
             let clock = self.arenas().clock(arena.pool_of(block));
             if arena.free_plain(block, clock) {

@@ -4,13 +4,13 @@
 use std::num::NonZeroU64;
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::blocks::{BlockId, Users};
 use crate::alloc::mem_pools::{Lease, Unroutable};
 use crate::alloc::pending::PendingBlock;
 use crate::alloc::source::Entry;
 use crate::alloc::stats::NeedsSettling;
-use crate::sync::{Guard, Step};
+use crate::sync::{Guard, OwnedLock, Step};
 use crate::types::{Result, StreamId};
 
 impl DeviceAllocator {
@@ -20,6 +20,17 @@ impl DeviceAllocator {
             return self.allocate_routed(own, stream);
         }
         self.allocate_entered(self.memory.enter(own, stream), stream)
+    }
+
+    /// Allocates from the arena that all streams share, if nothing else needs to be done before or after.
+    #[inline(always)]
+    pub(super) fn take_shared(
+        &self,
+        shared: &OwnedLock<Arena>,
+        bytes: NonZeroU64,
+        stream: StreamId,
+    ) -> Option<AllocatedBlock> {
+        shared.lock().take_at_once(bytes, stream)
     }
 
     /// Allocates while some requests go to private pools.
@@ -91,6 +102,15 @@ impl DeviceAllocator {
         match self.arenas().search(entry.0, &wanted.parameters) {
             Some(block) => Ok(block),
             None => self.after_miss(&wanted),
+        }
+    }
+
+    /// Frees a block of an arena that is not a stream's own.
+    #[inline(always)]
+    pub(super) fn free_elsewhere(&self, arena: ArenaId, block: BlockId) {
+        let mut arena = self.arenas().of_others(arena).lock();
+        if !arena.free_at_once(block) {
+            self.free_on_slow_path(arena, block);
         }
     }
 

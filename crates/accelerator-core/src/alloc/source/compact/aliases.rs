@@ -77,15 +77,10 @@ impl Compact {
         (position < start + alias.len()).then_some(*start)
     }
 
-    /// Returns the total length of all alias ranges.
-    pub(super) fn aliased(&self) -> u64 {
-        self.aliases.values().map(AliasRange::len).sum()
-    }
-
-    /// Returns the limit for this total, if it is exceeded.
+    /// Returns the limit for the total length of all alias ranges, if it is exceeded.
     pub(super) fn aliases_limit(&self) -> Option<u64> {
         let limit = 2 * self.costs.reserved;
-        (self.aliased() > limit).then_some(limit)
+        (self.aliased > limit).then_some(limit)
     }
 
     /// Adds an alias range. Returns its segment and start position.
@@ -101,6 +96,7 @@ impl Compact {
         let addresses = Segment::new(*base, offset, 0, PoolKind::Large, None);
         let segment = self.store.blocks.add_empty_segment(addresses);
         let start = self.store.blocks.segment(segment).position;
+        self.aliased += offset;
         let (blocks, used, freed, leaves) = Default::default();
         self.aliases.insert(start, AliasRange { segment, start, pieces, blocks, used, freed, leaves });
         (segment, start)
@@ -160,7 +156,19 @@ impl Compact {
         aliases.filter_map(|alias| self.row_in_alias(alias, size, owner)).min()
     }
 
+    /// Returns whether the owner can use the byte at this offset in an alias range.
+    fn is_usable_in(&self, alias: &AliasRange, offset: u64, owner: Owner) -> bool {
+        let behind = alias.pieces.partition_point(|piece| piece.offset <= offset);
+        let piece = behind.checked_sub(1).map(|number| alias.pieces[number]).filter(|piece| piece.mapped);
+        piece.is_some_and(|piece| self.usable_at(piece.chunk + (offset - piece.offset), owner).is_some())
+    }
+
     fn row_in_alias(&self, alias: &AliasRange, size: u64, owner: Owner) -> Option<(u64, u64)> {
+        // A long enough row has one of these bytes, so a look at them excludes most aliases.
+        let mut every = (1..=alias.len() / size).map(|times| times * size - 1);
+        if !every.any(|offset| self.is_usable_in(alias, offset, owner)) {
+            return None;
+        }
         let mut best: Option<(u64, u64)> = None;
         let mut consider = |len: u64, start: u64| {
             if len >= size && best.is_none_or(|(best, _)| len < best) {

@@ -146,10 +146,17 @@ pub(super) struct CostModel {
 }
 
 impl CostModel {
+    /// Counts requested bytes that are now in use.
+    #[inline(always)]
+    pub(super) fn count(&mut self, more: u64) {
+        self.requested += more;
+        self.peak = self.peak.max(self.requested);
+    }
+
     /// Returns the values with this many more requested bytes in use.
-    pub(super) fn with(self, more: u64) -> Self {
-        let requested = self.requested + more;
-        Self { requested, peak: self.peak.max(requested), ..self }
+    pub(super) fn with(mut self, more: u64) -> Self {
+        self.count(more);
+        self
     }
 
     /// Returns whether this much more memory is little enough to be made without looking further.

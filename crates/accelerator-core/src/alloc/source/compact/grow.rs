@@ -149,7 +149,7 @@ impl<'a> Mapper<'a> {
         }
         match plan {
             Plan::Take(target) => {
-                let block = settled(compact.take_at(target, &wanted.request, owner));
+                let block = settled(compact.take(target, &wanted.request, owner));
                 entered.record(wanted, &block);
                 Action::Done(block)
             }
@@ -281,7 +281,7 @@ impl<'a> Mapper<'a> {
         if compact.can_use(start + from, wanted.request.size, owner) != Some(true) {
             return None;
         }
-        let block = settled(compact.take_at(Target::At(start + from), &wanted.request, owner));
+        let block = settled(compact.take(Target::At(start + from), &wanted.request, owner));
         entered.record(wanted, &block);
         Some(block)
     }

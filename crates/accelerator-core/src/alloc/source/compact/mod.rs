@@ -53,6 +53,8 @@ pub(crate) struct Compact {
     chunks: [BTreeMap<u64, u64>; 2],
     /// Keyed by start position.
     aliases: BTreeMap<u64, AliasRange>,
+    /// The total length of all alias ranges.
+    aliased: u64,
     costs: CostModel,
     /// If room is tight, the page size less one; otherwise 0. Requests for whole pages are then put at the start of a
     /// page, so that the pages are free again when the request is.

@@ -102,12 +102,15 @@ impl Owners {
         state.epoch
     }
 
-    /// Counts bytes that were in use and have been freed.
-    pub(super) fn freed(&mut self, owner: Owner, bytes: u64, reserved: u64) {
+    /// Counts bytes that were in use and have been freed, and returns the owner's epoch.
+    #[inline(always)]
+    pub(super) fn freed(&mut self, owner: Owner, bytes: u64, reserved: u64) -> u32 {
         let are_several = self.are_several();
-        let state = &mut self[owner];
+        let state = &mut self.all[usize::from(owner)];
+        state.is_open = true;
         state.freed += bytes;
-        self.due |= are_several && self[owner].freed >= reserved / EPOCH;
+        self.due |= are_several && state.freed >= reserved / EPOCH;
+        state.epoch
     }
 
     /// Returns whether an epoch should end. The warm path checks only this flag.

@@ -1,10 +1,11 @@
 //! Finding a place for a request, and freeing blocks.
 
+use super::placement_log::{Place, Precedent};
 use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Counted, Counting, Pair};
+use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// The place for a request.
@@ -25,23 +26,23 @@ impl Placement for Compact {
         &mut self.store
     }
 
-    fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>> {
-        let Some(owner) = self.owners.number(stream) else { return Ok(None) };
-        let Some(target) = self.target_for(request, owner, false) else { return Ok(None) };
-        self.take_at(target, request, owner).map(Some)
+    fn take_at_once(&mut self, request: &Request, stream: StreamId) -> Option<AllocatedBlock> {
+        if self.owners.is_due() {
+            return None;
+        }
+        self.take_for(&with_pool(*request), stream).ok()?
     }
 
-    /// Makes a block free and merges it with adjacent free memory.
+    fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>> {
+        self.take_for(request, stream)
+    }
+
+    fn free_at_once(&mut self, id: BlockId) -> bool {
+        self.store.blocks[id].uses.is_none() && self.free(id, StreamCounters::freed).is_ok()
+    }
+
     fn put_back(&mut self, id: BlockId, count: Count) -> Counting {
-        let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
-        count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
-        self.costs.requested -= requested;
-        self.owners.freed(owner, size, self.costs.reserved);
-        match self.alias_at(position) {
-            Some(alias) => self.free_in_alias(alias, id),
-            None => self.put_free(id, owner),
-        }
-        Ok(())
+        self.free(id, count)
     }
 
     fn limits_splits(&self) -> bool {
@@ -83,56 +84,151 @@ fn counted(request: &Request) -> Counted {
 }
 
 impl Compact {
+    /// Allocates free bytes, if that needs neither the driver nor another stream.
+    #[inline(always)]
+    fn take_for(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>> {
+        let Some(owner) = self.owners.number(stream) else { return Ok(None) };
+        if request.pool == PoolKind::Small {
+            let Some((free, offset)) = self.best_fit(request, owner) else { return Ok(None) };
+            return self.take_in(free, offset, request, owner, None).map(Some);
+        }
+        let precedent = self.owners[owner].log.precedent(request.size);
+        match self.target_for(request, owner, precedent, false) {
+            None => Ok(None),
+            Some(Target::In(free, offset)) => self.take_in(free, offset, request, owner, Some(precedent)).map(Some),
+            Some(Target::At(position)) => self.take_at(position, request, owner).map(Some),
+        }
+    }
+
+    /// Makes a block free and merges it with adjacent free memory. Inlined once for each `count`.
+    #[inline(always)]
+    fn free(&mut self, id: BlockId, count: Count) -> Counting {
+        let Block { pool, size, requested, owner, segment, below, .. } = self.store.blocks[id];
+        count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
+        self.costs.requested -= requested;
+        let epoch = self.owners.freed(owner, size, self.costs.reserved);
+        match below[0] {
+            Some(_) => self.free_in_alias(self.store.blocks.segment(segment).position, id),
+            None => self.put_free_since(id, owner, epoch),
+        }
+        Ok(())
+    }
+
     /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
     /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
-    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_polled: bool) -> Option<Target> {
-        let is_logged = request.pool == PoolKind::Large;
-        let places = is_logged.then(|| self.owners[owner].log.predicted(request.size));
-        for position in places.into_iter().flatten() {
-            // Usually all of it is in one free block.
-            let free = self.store.free.at(&self.store.blocks, position);
-            if let Some((free, block)) = free.map(|free| (free, &self.store.blocks[free]))
-                && block.owner == owner
-                && position + request.size <= block.end()
-            {
-                return Some(Target::In(free, position - block.position));
+    #[inline(always)]
+    pub(super) fn target_for(
+        &self,
+        request: &Request,
+        owner: Owner,
+        precedent: Precedent,
+        has_polled: bool,
+    ) -> Option<Target> {
+        let log = &self.owners[owner].log;
+        if let Some(Place { segment, position }) = log.last(precedent) {
+            // Usually the place is in the block that was split or freed last, or else all of it is in one free block.
+            let (blocks, free) = (&self.store.blocks, &self.store.free);
+            let contains = |id: &BlockId| {
+                let block = &blocks[*id];
+                block.position <= position && position + request.size <= block.end()
+            };
+            let is_own = |id: &BlockId| blocks[*id].owner == owner;
+            let found = match free.of_owner(owner, PoolKind::Large).outside().filter(contains) {
+                None => free.at_in(blocks, segment, position).filter(is_own).filter(contains),
+                latest => latest,
+            };
+            if let Some(free) = found {
+                return Some(Target::In(free, position - blocks[free].position));
             }
-            match self.can_use(position, request.size, owner) {
-                Some(true) => return Some(Target::At(position)),
+            match self.earlier_place(precedent, request.size, owner) {
+                Some((position, true)) => return Some(Target::At(position)),
                 // Polling is worthwhile, and only a miss polls.
-                Some(false) if !has_polled => return None,
+                Some((_, false)) if !has_polled => return None,
                 _ => {}
             }
         }
+        self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset))
+    }
+
+    /// Returns the position of the last place of a request that is free now, and whether the owner can use it. Other
+    /// streams may have used it, and it may consist of several blocks.
+    #[inline(never)]
+    fn earlier_place(&self, precedent: Precedent, size: u64, owner: Owner) -> Option<(u64, bool)> {
+        let log = &self.owners[owner].log;
+        let mut places = [log.last(precedent), log.last_but_one(precedent)].into_iter().flatten();
+        places.find_map(|Place { segment, position }| {
+            let can_use = match self.store.blocks.segment(segment).first {
+                Some(_) => self.can_use_in_range(position, size, owner),
+                None => self.can_use(position, size, owner), // an alias, or a segment that is gone
+            };
+            can_use.map(|can_use| (position, can_use))
+        })
+    }
+
+    /// Returns the best-fitting free block, and the offset in it at which to allocate.
+    #[inline(always)]
+    pub(super) fn best_fit(&self, request: &Request, owner: Owner) -> Option<(BlockId, u64)> {
         let free = self.store.free.of_owner(owner, request.pool);
-        let best = free.best_fit(&self.store.blocks, request.size);
-        best.map(|free| Target::In(free, self.lead(free, request.size)))
+        let best = free.best_fit(&self.store.blocks, request.size)?;
+        Some((best, self.lead(best, request.size)))
     }
 
     /// Returns how many bytes at the start of a free block to leave free ahead of a request for whole pages, so that it
     /// begins at the start of a page. If that would waste much of a page, returns 0.
+    #[inline(always)]
     fn lead(&self, free: BlockId, size: u64) -> u64 {
+        if self.within_page == 0 {
+            return 0;
+        }
         let block = &self.store.blocks[free];
         let lead = block.position.wrapping_neg() & self.within_page;
         let is_whole = size & self.within_page == 0 && lead <= self.within_page / 8 * 3;
         if is_whole && size + lead <= block.size { lead } else { 0 }
     }
 
-    /// Allocates the bytes at this place.
-    pub(super) fn take_at(&mut self, target: Target, request: &Request, owner: Owner) -> Counting<AllocatedBlock> {
-        let Request { requested, size, pool } = *request;
-        self.store.counters.given_out(counted(request))?;
-        let id = match target {
-            Target::In(free, offset) => self.store.claim_part(free, offset, size, owner),
-            Target::At(position) => self.claim(position, size, owner),
-        };
-        let block = &mut self.store.blocks[id];
-        block.requested = requested;
-        if pool == PoolKind::Large {
-            self.owners[owner].log.note(size, block.position);
+    /// Allocates the bytes at this place, which a miss found.
+    pub(super) fn take(&mut self, target: Target, request: &Request, owner: Owner) -> Counting<AllocatedBlock> {
+        match target {
+            Target::In(free, offset) => {
+                let is_logged = request.pool == PoolKind::Large;
+                let precedent = is_logged.then(|| self.owners[owner].log.precedent(request.size));
+                self.take_in(free, offset, request, owner, precedent)
+            }
+            Target::At(position) => self.take_at(position, request, owner),
         }
-        self.costs = self.costs.with(requested);
+    }
+
+    /// Allocates a part of a free block.
+    #[inline(always)]
+    fn take_in(
+        &mut self,
+        free: BlockId,
+        offset: u64,
+        request: &Request,
+        owner: Owner,
+        precedent: Option<Precedent>,
+    ) -> Counting<AllocatedBlock> {
+        self.store.counters.given_out(counted(request))?;
+        self.costs.count(request.requested);
+        if let Some(precedent) = precedent {
+            let Block { segment, position, .. } = self.store.blocks[free];
+            self.owners[owner].log.note(request.size, precedent, Place { segment, position: position + offset });
+        }
+        Ok(self.store.take_part(free, offset, request, owner))
+    }
+
+    /// Allocates the bytes of the large pool at this position, which are free, in a reserved range or an alias range.
+    #[inline(never)]
+    fn take_at(&mut self, position: u64, request: &Request, owner: Owner) -> Counting<AllocatedBlock> {
+        self.store.counters.given_out(counted(request))?;
+        self.costs.count(request.requested);
+        let id = self.claim(position, request.size, owner);
+        let block = &mut self.store.blocks[id];
+        block.requested = request.requested;
+        let place = Place { segment: block.segment, position };
+        let log = &mut self.owners[owner].log;
+        log.note(request.size, log.precedent(request.size), place);
         Ok(self.store.allocated(id))
     }
 
@@ -154,12 +250,14 @@ impl Compact {
     }
 
     /// Frees a block that is on no list, as bytes that this owner has just finished with.
+    #[inline(always)]
     pub(super) fn put_free(&mut self, id: BlockId, owner: Owner) {
         let epoch = self.owners.open_epoch(owner);
         self.put_free_since(id, owner, epoch);
     }
 
     /// As [`put_free`](Self::put_free), for bytes that this owner finished with in an earlier epoch.
+    #[inline(always)]
     pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
         let blocks = &self.store.blocks;
         let (before, behind) = blocks.alike(id, State::Free, owner);

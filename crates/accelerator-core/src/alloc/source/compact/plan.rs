@@ -130,13 +130,16 @@ impl Compact {
 
     /// Returns a place that needs no driver call, possibly with bytes of other owners.
     pub(super) fn target_anywhere(&self, request: &Request, owner: Owner) -> Option<Target> {
-        if let Some(target) = self.target_for(request, owner, true) {
+        if request.pool == PoolKind::Small {
+            return self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset));
+        }
+        let precedent = self.owners[owner].log.precedent(request.size);
+        if let Some(target) = self.target_for(request, owner, precedent, true) {
             return Some(target);
         }
-        if request.pool == PoolKind::Small {
-            return None;
-        }
-        let rows = [self.row_in_ranges(request.size, owner), self.row_in_aliases(request.size, owner)];
+        // Neighbours of one owner have merged, so only bytes of several owners can make a longer row.
+        let in_ranges = self.owners.are_several().then(|| self.row_in_ranges(request.size, owner)).flatten();
+        let rows = [in_ranges, self.row_in_aliases(request.size, owner)];
         rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
     }
 

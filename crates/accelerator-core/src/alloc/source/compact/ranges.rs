@@ -96,7 +96,7 @@ impl Compact {
     }
 
     /// Returns the free block that contains the byte at a position, if the owner can use it.
-    fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
+    pub(super) fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
         let block = &self.store.blocks[self.store.free.at(&self.store.blocks, position)?];
         self.owners.can_use(block, owner).then_some(block)
     }
@@ -147,7 +147,7 @@ impl Compact {
     pub(super) fn row_in_ranges(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut last: Option<(SegmentId, u64)> = None;
-        for block in self.store.free.in_order().map(|id| &self.store.blocks[id]) {
+        for block in self.store.free.in_order(&self.store.blocks).map(|id| &self.store.blocks[id]) {
             if !self.owners.can_use(block, owner) {
                 continue;
             }

@@ -256,7 +256,7 @@ impl Compact {
     /// Chooses aliases that are not in use, the least recently used first, until the total length of the others is at
     /// most `limit`. From now on they serve no requests. Returns them with their pieces.
     fn aliases_to_drop(&mut self, limit: u64) -> (Vec<u64>, Vec<Hidden>) {
-        let mut aliased = self.aliased();
+        let mut aliased = self.aliased;
         let Self { owners, aliases, .. } = self;
         let mut idle: Vec<_> = aliases.values_mut().filter(|alias| alias.is_idle(owners)).collect();
         idle.sort_by_key(|alias| alias.used);
@@ -282,6 +282,7 @@ impl Compact {
             return None;
         }
         let alias = self.aliases.remove(&start)?;
+        self.aliased -= alias.len();
         self.store.blocks.remove_segment(alias.segment);
         Some(alias.segment)
     }

@@ -1,0 +1,160 @@
+//! Free blocks by position, found through the pages that they end in. Each segment has a table of pages, so that listing
+//! a block costs the same however many there are.
+
+use crate::alloc::blocks::{Block, BlockId, Blocks, Id, SegmentId, State};
+
+/// The length of a page, as a power of two: 2 MiB.
+const PAGE_LOG: u32 = 21;
+
+/// Free blocks by position.
+#[derive(Debug, Default)]
+pub(super) struct ByPosition {
+    /// The pages of each segment, indexed by its number.
+    pages: Vec<Pages>,
+    /// The segments in order of their start position.
+    segments: Vec<(u64, SegmentId)>,
+}
+
+/// The pages of one segment.
+#[derive(Debug, Default)]
+struct Pages {
+    /// The position of the segment's start.
+    start: u64,
+    /// For each page, the first of the free blocks that end in it.
+    firsts: Vec<Option<BlockId>>,
+    /// A bit for each page: whether a free block ends in it.
+    filled: Vec<u64>,
+}
+
+impl ByPosition {
+    #[inline(always)]
+    pub(super) fn insert(&mut self, blocks: &Blocks, id: BlockId) {
+        let start = blocks.segment(blocks[id].segment).position;
+        match self.pages.get_mut(blocks[id].segment.index()) {
+            Some(pages) if pages.start == start => pages.insert(blocks, id),
+            _ => self.insert_first(blocks, id),
+        }
+    }
+
+    /// Inserts the first block of a segment.
+    #[cold]
+    fn insert_first(&mut self, blocks: &Blocks, id: BlockId) {
+        let segment = blocks[id].segment;
+        let start = blocks.segment(segment).position;
+        let count = self.pages.len().max(segment.index() + 1);
+        self.pages.resize_with(count, || Pages { start: u64::MAX, ..Pages::default() });
+        // The number may have been that of a segment that is gone, which has no free blocks any more.
+        let pages = &mut self.pages[segment.index()];
+        self.segments.retain(|(_, earlier)| *earlier != segment);
+        let place = self.segments.partition_point(|(earlier, _)| *earlier < start);
+        self.segments.insert(place, (start, segment));
+        pages.start = start;
+        pages.insert(blocks, id);
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, blocks: &Blocks, id: BlockId) {
+        self.pages[blocks[id].segment.index()].remove(blocks, id);
+    }
+
+    /// Returns the free block that contains the byte at a position, if any.
+    pub(super) fn at(&self, blocks: &Blocks, position: u64) -> Option<BlockId> {
+        let behind = self.segments.partition_point(|(start, _)| *start <= position);
+        let (_, segment) = *self.segments.get(behind.checked_sub(1)?)?;
+        self.at_in(blocks, segment, position)
+    }
+
+    /// As [`at`](Self::at), for a position in or behind this segment.
+    #[inline(always)]
+    pub(super) fn at_in(&self, blocks: &Blocks, segment: SegmentId, position: u64) -> Option<BlockId> {
+        let first = self.pages.get(segment.index())?.first_from(position)?;
+        let mut here = std::iter::successors(Some(first), |id| blocks[*id].next);
+        let found = here.find(|id| blocks[*id].end() > position)?;
+        let Block { state, position: start, .. } = blocks[found];
+        (state == State::Free && start <= position).then_some(found)
+    }
+
+    /// Returns the free blocks by position.
+    pub(super) fn in_order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        let pages = self.segments.iter().map(|(_, segment)| &self.pages[segment.index()]);
+        pages.flat_map(|pages| {
+            let filled = (0..pages.firsts.len()).filter(|page| pages.firsts[*page].is_some());
+            filled.flat_map(|page| pages.of_page(blocks, pages.firsts[page], page))
+        })
+    }
+}
+
+impl Pages {
+    #[inline(always)]
+    fn insert(&mut self, blocks: &Blocks, id: BlockId) {
+        let end = blocks[id].end();
+        let page = self.page(end - 1);
+        if page >= self.firsts.len() {
+            self.grow(page + 1);
+        }
+        let first = &mut self.firsts[page];
+        if first.is_none_or(|first| end < blocks[first].end()) {
+            *first = Some(id);
+            self.filled[page / 64] |= 1 << (page % 64);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, count: usize) {
+        self.firsts.resize(count.next_multiple_of(64), None);
+        self.filled.resize(count.div_ceil(64), 0);
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, blocks: &Blocks, id: BlockId) {
+        let page = self.page(blocks[id].end() - 1);
+        if self.firsts[page] != Some(id) {
+            return;
+        }
+        let is_here = |id: &BlockId| self.page(blocks[*id].end() - 1) == page;
+        let mut next = blocks[id].next.filter(is_here);
+        while let Some(behind) = next
+            && blocks[behind].state != State::Free
+        {
+            next = blocks[behind].next.filter(is_here);
+        }
+        self.firsts[page] = next;
+        if next.is_none() {
+            self.filled[page / 64] &= !(1 << (page % 64));
+        }
+    }
+
+    #[inline(always)]
+    fn page(&self, position: u64) -> usize {
+        (position.wrapping_sub(self.start) >> PAGE_LOG) as usize
+    }
+
+    /// Returns the free blocks that end in a page, starting from this block.
+    #[inline(always)]
+    fn of_page<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+        from: Option<BlockId>,
+        page: usize,
+    ) -> impl Iterator<Item = BlockId> + 'a {
+        let all = std::iter::successors(from, |id| blocks[*id].next);
+        let here = all.take_while(move |id| self.page(blocks[*id].end() - 1) == page);
+        here.filter(|id| blocks[*id].state == State::Free)
+    }
+
+    /// Returns the first free block that ends in the page of this position or behind that page.
+    #[inline(always)]
+    fn first_from(&self, position: u64) -> Option<BlockId> {
+        let page = self.page(position);
+        let first = *self.firsts.get(page)?;
+        first.or_else(|| self.first_behind(page))
+    }
+
+    fn first_behind(&self, page: usize) -> Option<BlockId> {
+        let word = page / 64;
+        let here = self.filled[word] & (u64::MAX << (page % 64));
+        let rest = self.filled[word + 1..].iter().copied();
+        let (word, bits) = (word..).zip(std::iter::once(here).chain(rest)).find(|(_, bits)| *bits != 0)?;
+        self.firsts[64 * word + bits.trailing_zeros() as usize]
+    }
+}
