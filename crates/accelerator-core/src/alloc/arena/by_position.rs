@@ -74,13 +74,21 @@ impl ByPosition {
         (state == State::Free && start <= position).then_some(found)
     }
 
-    /// Returns the free blocks by position.
-    pub(super) fn in_order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
-        let pages = self.segments.iter().map(|(_, segment)| &self.pages[segment.index()]);
-        pages.flat_map(|pages| {
-            let filled = (0..pages.firsts.len()).filter(|page| pages.firsts[*page].is_some());
-            filled.flat_map(|page| pages.of_page(blocks, pages.firsts[page], page))
-        })
+    /// Calls the function for each free block, by position.
+    pub(super) fn for_each(&self, blocks: &Blocks, mut each: impl FnMut(BlockId)) {
+        for pages in self.segments.iter().map(|(_, segment)| &self.pages[segment.index()]) {
+            let mut filled = pages.filled_from(0);
+            while let Some(page) = filled {
+                let mut next = pages.firsts[page];
+                while let Some(id) = next.filter(|id| pages.page(blocks[*id].end() - 1) == page) {
+                    if blocks[id].state == State::Free {
+                        each(id);
+                    }
+                    next = blocks[id].next;
+                }
+                filled = pages.filled_from(page + 1);
+            }
+        }
     }
 }
 
@@ -129,19 +137,6 @@ impl Pages {
         (position.wrapping_sub(self.start) >> PAGE_LOG) as usize
     }
 
-    /// Returns the free blocks that end in a page, starting from this block.
-    #[inline(always)]
-    fn of_page<'a>(
-        &'a self,
-        blocks: &'a Blocks,
-        from: Option<BlockId>,
-        page: usize,
-    ) -> impl Iterator<Item = BlockId> + 'a {
-        let all = std::iter::successors(from, |id| blocks[*id].next);
-        let here = all.take_while(move |id| self.page(blocks[*id].end() - 1) == page);
-        here.filter(|id| blocks[*id].state == State::Free)
-    }
-
     /// Returns the first free block that ends in the page of this position or behind that page.
     #[inline(always)]
     fn first_from(&self, position: u64) -> Option<BlockId> {
@@ -150,11 +145,18 @@ impl Pages {
         first.or_else(|| self.first_behind(page))
     }
 
+    #[inline(never)]
     fn first_behind(&self, page: usize) -> Option<BlockId> {
+        self.firsts[self.filled_from(page)?]
+    }
+
+    /// Returns the first page from this one on in which a free block ends.
+    #[inline]
+    fn filled_from(&self, page: usize) -> Option<usize> {
         let word = page / 64;
-        let here = self.filled[word] & (u64::MAX << (page % 64));
+        let here = self.filled.get(word)? & (u64::MAX << (page % 64));
         let rest = self.filled[word + 1..].iter().copied();
         let (word, bits) = (word..).zip(std::iter::once(here).chain(rest)).find(|(_, bits)| *bits != 0)?;
-        self.firsts[64 * word + bits.trailing_zeros() as usize]
+        Some(64 * word + bits.trailing_zeros() as usize)
     }
 }

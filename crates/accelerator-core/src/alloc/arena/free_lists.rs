@@ -79,9 +79,11 @@ impl FreeLists {
         self.by_position.as_ref()?.at_in(blocks, segment, position)
     }
 
-    /// Returns the free blocks of the large pool, by position.
-    pub(crate) fn in_order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
-        self.by_position.iter().flat_map(|by_position| by_position.in_order(blocks))
+    /// Calls the function for each free block of the large pool, by position.
+    pub(crate) fn for_each(&self, blocks: &Blocks, each: impl FnMut(BlockId)) {
+        if let Some(by_position) = &self.by_position {
+            by_position.for_each(blocks, each);
+        }
     }
 
     /// Lists a free or unmapped block.

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use super::Compact;
+use super::ranges::UsableChunk;
 use crate::alloc::blocks::{Base, Block, BlockId, Owner, Segment, SegmentId, State};
 use crate::types::PoolKind;
 
@@ -151,24 +152,16 @@ impl Compact {
     }
 
     /// Returns the length and position of the shortest row of usable bytes with enough bytes in any alias range.
-    pub(super) fn row_in_aliases(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
-        let aliases = self.aliases.values().filter(|alias| !alias.leaves);
-        aliases.filter_map(|alias| self.row_in_alias(alias, size, owner)).min()
+    pub(super) fn row_in_aliases(&self, size: u64, usable: &[UsableChunk]) -> Option<(u64, u64)> {
+        let can_serve = |alias: &&AliasRange| !usable.is_empty() && !alias.leaves && alias.len() >= size;
+        let aliases = self.aliases.values().filter(can_serve);
+        aliases.filter_map(|alias| alias.row(size, usable)).min()
     }
+}
 
-    /// Returns whether the owner can use the byte at this offset in an alias range.
-    fn is_usable_in(&self, alias: &AliasRange, offset: u64, owner: Owner) -> bool {
-        let behind = alias.pieces.partition_point(|piece| piece.offset <= offset);
-        let piece = behind.checked_sub(1).map(|number| alias.pieces[number]).filter(|piece| piece.mapped);
-        piece.is_some_and(|piece| self.usable_at(piece.chunk + (offset - piece.offset), owner).is_some())
-    }
-
-    fn row_in_alias(&self, alias: &AliasRange, size: u64, owner: Owner) -> Option<(u64, u64)> {
-        // A long enough row has one of these bytes, so a look at them excludes most aliases.
-        let mut every = (1..=alias.len() / size).map(|times| times * size - 1);
-        if !every.any(|offset| self.is_usable_in(alias, offset, owner)) {
-            return None;
-        }
+impl AliasRange {
+    /// Returns the length and position of the shortest row of usable bytes with enough bytes.
+    fn row(&self, size: u64, usable: &[UsableChunk]) -> Option<(u64, u64)> {
         let mut best: Option<(u64, u64)> = None;
         let mut consider = |len: u64, start: u64| {
             if len >= size && best.is_none_or(|(best, _)| len < best) {
@@ -177,14 +170,15 @@ impl Compact {
         };
         // The current row: its length, its start, and the index of its first piece.
         let (mut row, mut start, mut first) = (0, 0, 0);
-        for (number, piece) in alias.pieces.iter().enumerate() {
+        for (number, piece) in self.pieces.iter().enumerate() {
             let Piece { offset, chunk, len, mapped } = *piece;
-            let (lead, trail) = if mapped { self.usable_ends(chunk, len, owner) } else { (0, 0) };
+            let found = usable.binary_search_by_key(&chunk, |usable| usable.start).ok().filter(|_| mapped);
+            let (lead, trail) = found.map_or((0, 0), |place| (usable[place].lead, usable[place].trail));
             if row == 0 {
                 (start, first) = (offset, number);
             }
-            let again = alias.pieces[first..number].iter().any(|earlier| earlier.chunk == chunk);
-            if lead == len && !(again && row > 0) {
+            let again = || self.pieces[first..number].iter().any(|earlier| earlier.chunk == chunk);
+            if lead == len && !(row > 0 && again()) {
                 row += len;
                 continue;
             }
@@ -199,6 +193,6 @@ impl Compact {
             (start, first) = (offset + len - row, number);
         }
         consider(row, start);
-        best.map(|(len, start)| (len, alias.start + start))
+        best.map(|(len, start)| (len, self.start + start))
     }
 }

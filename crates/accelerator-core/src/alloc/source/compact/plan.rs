@@ -1,8 +1,11 @@
 //! Decides what a miss does: make memory, or combine free memory. It changes nothing yet.
 
+use std::ops::Range;
+
 use super::Compact;
 use super::cost_model::{CostModel, Effort};
 use super::place::Target;
+use super::ranges::UsableChunk;
 use crate::alloc::blocks::Owner;
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
@@ -101,13 +104,19 @@ struct Candidate {
 impl Compact {
     /// Plans for a request that found no place among its owner's free memory.
     pub(super) fn plan(&self, miss: Miss<'_>) -> Plan {
-        if let Some(target) = self.target_anywhere(miss.request, miss.owner) {
+        let Miss { request, owner, .. } = miss;
+        if let Some(target) = self.target_after_polling(request, owner) {
             return Plan::Take(target);
         }
-        let costs = self.costs.with(miss.request.requested);
+        let rows = if request.pool == PoolKind::Large { self.usable_rows(owner) } else { Vec::new() };
+        let usable = self.usable_chunks(&rows);
+        if let Some(position) = self.shortest_row(request.size, &rows, &usable) {
+            return Plan::Take(Target::At(position));
+        }
+        let costs = self.costs.with(request.requested);
         match miss.driver {
             Abilities::Chunks { granularity, maps_twice, waits } => {
-                Planner { compact: self, miss, granularity, costs }.plan(maps_twice, waits)
+                Planner { compact: self, miss, granularity, costs, usable: &usable }.plan(maps_twice, waits)
             }
             Abilities::Segments { largest } => self.plan_segments(miss, &costs, largest),
         }
@@ -128,39 +137,23 @@ impl Compact {
         made > then + if miss.effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
-    /// Returns a place that needs no driver call, possibly with bytes of other owners.
-    pub(super) fn target_anywhere(&self, request: &Request, owner: Owner) -> Option<Target> {
-        if request.pool == PoolKind::Small {
-            return self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset));
+    /// Returns the place of the same request before, or the best fit, after polling.
+    fn target_after_polling(&self, request: &Request, owner: Owner) -> Option<Target> {
+        match request.pool {
+            PoolKind::Small => self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset)),
+            PoolKind::Large => {
+                let precedent = self.owners[owner].log.precedent(request.size);
+                self.target_for(request, owner, precedent, true)
+            }
         }
-        let precedent = self.owners[owner].log.precedent(request.size);
-        if let Some(target) = self.target_for(request, owner, precedent, true) {
-            return Some(target);
-        }
-        // Neighbours of one owner have merged, so only bytes of several owners can make a longer row.
-        let in_ranges = self.owners.are_several().then(|| self.row_in_ranges(request.size, owner)).flatten();
-        let rows = [in_ranges, self.row_in_aliases(request.size, owner)];
-        rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
     }
 
-    /// Returns the chunks of the large pool that the owner can use.
-    fn usable_chunks(&self, owner: Owner) -> Usable {
-        let mut usable = Usable { complete: Vec::new(), heads: Vec::new(), tail: None };
-        for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
-            let (chunk, len) = (*chunk, *len);
-            let (lead, trail) = self.usable_ends(chunk, len, owner);
-            if lead == len {
-                usable.complete.push((len, chunk));
-                continue;
-            }
-            if lead > 0 {
-                usable.heads.push((lead, chunk));
-            }
-            usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
-        }
-        usable.complete.sort_unstable();
-        usable.heads.sort_unstable();
-        usable
+    /// Returns the position of the shortest row of usable bytes that is long enough, in a reserved range or an alias
+    /// range. It may have bytes of several owners.
+    fn shortest_row(&self, size: u64, rows: &[Range<u64>], usable: &[UsableChunk]) -> Option<u64> {
+        let in_ranges = rows.iter().map(|row| (row.end - row.start, row.start)).filter(|(len, _)| *len >= size).min();
+        let rows = [in_ranges, self.row_in_aliases(size, usable)];
+        rows.into_iter().flatten().min().map(|(_, position)| position)
     }
 }
 
@@ -170,6 +163,7 @@ struct Planner<'a> {
     miss: Miss<'a>,
     granularity: u64,
     costs: CostModel,
+    usable: &'a [UsableChunk],
 }
 
 impl Planner<'_> {
@@ -203,11 +197,10 @@ impl Planner<'_> {
 
     /// Chooses idle chunks to give back in exchange for `grow` more bytes at the end of a range, if that is worth it.
     fn exchange(&self, grow: u64, range: Option<usize>) -> Option<Vec<u64>> {
-        let (compact, Miss { owner, effort, .. }) = (self.compact, self.miss);
+        let (compact, Miss { effort, .. }) = (self.compact, self.miss);
         let tail = range.map_or(0..0, |range| compact.end_of(range) - compact.free_tail(range)..compact.end_of(range));
-        let is_idle = |chunk, len| compact.usable_ends(chunk, len, owner).0 == len && !tail.contains(&chunk);
-        let chunks = compact.chunks[PoolKind::Large as usize].iter().map(|(chunk, len)| (*len, *chunk));
-        let mut idle: Vec<_> = chunks.filter(|(len, chunk)| is_idle(*chunk, *len)).collect();
+        let idle = self.usable.iter().filter(|chunk| chunk.is_complete() && !tail.contains(&chunk.start));
+        let mut idle: Vec<_> = idle.map(|chunk| (chunk.len, chunk.start)).collect();
         idle.sort_unstable();
         let (chosen, bytes) = fewest(idle, grow);
         let calls = 2 * self.costs.calls_to_map(bytes) as i64;
@@ -217,7 +210,7 @@ impl Planner<'_> {
 
     /// Returns the best alias for the request, if it is worth it.
     fn new_alias(&self, grow: u64) -> Option<NewAlias> {
-        let usable = self.compact.usable_chunks(self.miss.owner);
+        let usable = Usable::new(self.usable);
         let size = self.miss.request.size;
         let made = |candidate: &Candidate| candidate.missing.next_multiple_of(self.granularity);
         let with_tail = usable.tail.map(|tail| usable.candidate(size, Some(tail)));
@@ -274,6 +267,22 @@ pub(super) fn fewest<T: Copy>(mut idle: Vec<(u64, T)>, wanted: u64) -> (Vec<T>, 
 }
 
 impl Usable {
+    fn new(chunks: &[UsableChunk]) -> Self {
+        let (complete, partial): (Vec<&UsableChunk>, Vec<&UsableChunk>) =
+            chunks.iter().partition(|chunk| chunk.is_complete());
+        let sorted = |mut chunks: Vec<(u64, u64)>| {
+            chunks.sort_unstable();
+            chunks
+        };
+        let heads = partial.iter().filter(|chunk| chunk.lead > 0).map(|chunk| (chunk.lead, chunk.start));
+        let tails = partial.iter().filter(|chunk| chunk.trail > 0).map(|chunk| (chunk.trail, chunk.start));
+        Self {
+            complete: sorted(complete.iter().map(|chunk| (chunk.len, chunk.start)).collect()),
+            heads: sorted(heads.collect()),
+            tail: tails.max(),
+        }
+    }
+
     /// Chooses chunks for this many bytes, after the tail if given: the longest ones, and last the shortest one that
     /// suffices.
     fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {

@@ -3,10 +3,11 @@
 //! memory, each segment is a range with a single chunk.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Compact;
 use super::owners::Owners;
-use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
+use crate::alloc::blocks::{BlockId, Owner, PageRange, SegmentId, State};
 use crate::types::PoolKind;
 
 /// An address range for the chunks of one stream.
@@ -19,6 +20,25 @@ pub(super) struct ReservedRange {
     pub(super) end: u64,
     /// The total size of its chunks.
     pub(super) owned: u64,
+}
+
+/// A chunk of which an owner can use bytes at the start or at the end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsableChunk {
+    /// Its position.
+    pub(super) start: u64,
+    pub(super) len: u64,
+    /// How many bytes the owner can use at the start; all of them if it can use the whole chunk.
+    pub(super) lead: u64,
+    /// How many it can use at the end; 0 if it can use the whole chunk.
+    pub(super) trail: u64,
+}
+
+impl UsableChunk {
+    /// Returns whether the owner can use the whole chunk.
+    pub(super) fn is_complete(&self) -> bool {
+        self.lead == self.len
+    }
 }
 
 impl Compact {
@@ -95,36 +115,12 @@ impl Compact {
         Some(known)
     }
 
-    /// Returns the free block that contains the byte at a position, if the owner can use it.
-    pub(super) fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
-        let block = &self.store.blocks[self.store.free.at(&self.store.blocks, position)?];
-        self.owners.can_use(block, owner).then_some(block)
-    }
-
     /// Turns a part of a chunk into a backing block, for an alias that is to be mapped to it.
     pub(super) fn hold(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         let held = self.store.claim(position, size, owner);
         self.store.blocks[held].state = State::Backing;
         self.store.blocks[held].requested = 0;
         held
-    }
-
-    /// Returns how many bytes the owner can use from the start of a chunk, and how many up to its end. If it can use
-    /// the whole chunk, the latter is 0.
-    pub(super) fn usable_ends(&self, chunk: u64, len: u64, owner: Owner) -> (u64, u64) {
-        let end = chunk + len;
-        let (mut lead, mut trail) = (chunk, end);
-        while lead < end
-            && let Some(block) = self.usable_at(lead, owner)
-        {
-            lead = end.min(block.end());
-        }
-        while trail > lead
-            && let Some(block) = self.usable_at(trail - 1, owner)
-        {
-            trail = chunk.max(block.position);
-        }
-        (lead - chunk, end - trail)
     }
 
     /// Returns the free bytes of the chunks of a range that are partly in use.
@@ -142,21 +138,51 @@ impl Compact {
         free_in.into_iter().filter(|(chunk, free)| *free < chunks[chunk]).map(|(_, free)| free).sum()
     }
 
-    /// Returns the length and position of the shortest row of adjacent free blocks that the owner can use and that have
-    /// enough bytes. The blocks may have different owners.
-    pub(super) fn row_in_ranges(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
-        let mut rows: Vec<(u64, u64)> = Vec::new();
-        let mut last: Option<(SegmentId, u64)> = None;
-        for block in self.store.free.in_order(&self.store.blocks).map(|id| &self.store.blocks[id]) {
+    /// Returns the positions of all rows of adjacent free blocks that the owner can use, in order. The blocks of a row
+    /// may have different owners. Each row is as long as possible.
+    pub(super) fn usable_rows(&self, owner: Owner) -> Vec<Range<u64>> {
+        let blocks = &self.store.blocks;
+        let (mut rows, mut last): (Vec<Range<u64>>, _) = (Vec::new(), None);
+        self.store.free.for_each(blocks, |id| {
+            let block = &blocks[id];
             if !self.owners.can_use(block, owner) {
-                continue;
+                return;
             }
             match rows.last_mut() {
-                Some((len, _)) if last == Some((block.segment, block.position)) => *len += block.size,
-                _ => rows.push((block.size, block.position)),
+                // Segments have consecutive positions, so the end of one may be the start of another.
+                Some(row) if row.end == block.position && last == Some(block.segment) => row.end = block.end(),
+                _ => rows.push(block.position..block.end()),
             }
-            last = Some((block.segment, block.position + block.size));
+            last = Some(block.segment);
+        });
+        rows
+    }
+
+    /// Returns the chunks of the large pool that have bytes of these rows at the start or at the end, in order of their
+    /// positions.
+    pub(super) fn usable_chunks(&self, rows: &[Range<u64>]) -> Vec<UsableChunk> {
+        let (mut usable, mut rest) = (Vec::new(), rows);
+        for (start, len) in &self.chunks[PoolKind::Large as usize] {
+            let (start, len, end) = (*start, *len, start + len);
+            while let [row, behind @ ..] = rest
+                && row.end <= start
+            {
+                rest = behind;
+            }
+            let Some(row) = rest.first() else { break };
+            let lead = if row.start <= start { row.end.min(end) - start } else { 0 };
+            // Of the rows that begin in this chunk, only the last may reach its end.
+            while let [_, behind @ ..] = rest
+                && behind.first().is_some_and(|row| row.start < end)
+            {
+                rest = behind;
+            }
+            let trail = rest.first().filter(|row| (start + 1..end).contains(&row.start) && end <= row.end);
+            let trail = trail.map_or(0, |row| end - row.start);
+            if lead + trail > 0 {
+                usable.push(UsableChunk { start, len, lead, trail });
+            }
         }
-        rows.into_iter().filter(|(len, _)| *len >= size).min()
+        usable
     }
 }
