@@ -160,3 +160,56 @@ impl Pages {
         Some(64 * word + bits.trailing_zeros() as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+    use crate::alloc::blocks::{Base, Segment};
+    use crate::types::{MIB, PoolKind};
+
+    /// Adds a segment of many blocks, mostly shorter than a page. Returns them in order.
+    fn segment(blocks: &mut Blocks, random: &mut Rng) -> Vec<BlockId> {
+        let new = Segment::new(Base::unused(), 900 * MIB, 0, PoolKind::Large, None);
+        let rest = blocks.add_segment(new, State::Allocated);
+        let mut all = Vec::new();
+        for _ in 0..300 {
+            let most = if random.u8(..) < 32 { 20 * MIB } else { MIB / 2 };
+            let front = Block { state: State::Allocated, ..blocks[rest].part(0, random.u64(1..=most / 512) * 512) };
+            if front.size >= blocks[rest].size {
+                break;
+            }
+            all.push(blocks.split_front(rest, front));
+        }
+        all.push(rest);
+        all
+    }
+
+    #[test]
+    fn the_same_free_blocks_are_found_as_by_a_look_at_all() {
+        let mut random = Rng::with_seed(1);
+        let (mut blocks, mut found) = (Blocks::default(), ByPosition::default());
+        let all: Vec<BlockId> = (0..3).flat_map(|_| segment(&mut blocks, &mut random)).collect();
+        let last = all.iter().map(|id| blocks[*id].end()).max().unwrap();
+        for _ in 0..20_000 {
+            let id = all[random.usize(..all.len())];
+            if blocks[id].state == State::Free {
+                found.remove(&blocks, id);
+                blocks[id].state = State::Allocated;
+            } else {
+                blocks[id].state = State::Free;
+                found.insert(&blocks, id);
+            }
+            let position = random.u64(..last + 10 * MIB);
+            let is_there = |id: &&BlockId| {
+                let block = &blocks[**id];
+                block.state == State::Free && (block.position..block.end()).contains(&position)
+            };
+            assert_eq!(found.at(&blocks, position), all.iter().find(is_there).copied());
+        }
+        let mut in_order = Vec::new();
+        found.for_each(&blocks, |id| in_order.push(id));
+        assert_eq!(in_order, all.into_iter().filter(|id| blocks[*id].state == State::Free).collect::<Vec<_>>());
+    }
+}

@@ -61,6 +61,13 @@ mod tests {
         }
     }
 
+    impl Base {
+        /// Returns a base for tests that use no memory.
+        pub(crate) fn unused() -> Self {
+            Self::new(Handle(0, 0, 0))
+        }
+    }
+
     #[test]
     fn a_pointer_comes_back_as_it_was() {
         let handle = Handle(7, 0x1234_5678_9abc, u32::MAX);
