@@ -10,7 +10,7 @@ use super::{Result, facade};
 const SCENARIOS: [&str; 7] = ["small", "large", "lifo", "random", "xstream", "shared", "stats"];
 
 /// Those that are also measured under `policy:compact`.
-const UNDER_COMPACT: [&str; 5] = ["small", "large", "lifo", "random", "xstream"];
+pub(crate) const UNDER_COMPACT: [&str; 5] = ["small", "large", "lifo", "random", "xstream"];
 
 /// Returns the names of all operations, in the order of the file.
 pub(crate) fn names() -> impl Iterator<Item = String> {

@@ -9,11 +9,12 @@ from . import document, fetch, machine, measure, tables
 from .build import HERE, ROOT, build
 from .failure import Failure
 from .sides import Effort, Ours, PyTorch
-from .traces import traces
+from .traces import JOBS, MODELS, traces
 
 FULL = Effort(rounds=5, repetitions=3, milliseconds=100)
 QUICK = Effort(rounds=2, repetitions=3, milliseconds=20)
 DOCUMENT = ROOT / "docs/BENCHMARKS.md"
+ROOMY = ("--capacity", "200GiB")
 
 
 def main():
@@ -62,18 +63,26 @@ def side_by_side(options):
     writes = not (options.no_write or options.instructions_only)
     if writes:
         document.with_part(DOCUMENT, "")  # fail now, not after minutes
-    recorded = {} if options.instructions_only else traces(ROOT, cache)
+    recorded = {} if options.instructions_only else traces(ROOT, cache, JOBS)
+    models = {} if options.instructions_only else traces(ROOT, cache, MODELS)
     built = build(fetch.fetch(cache), cache)
     both = measure.Pair(PyTorch(built.bench, built.replay), Ours(built.accel))
+    # A device with room for every job.
+    policies = measure.Pair(Ours(built.accel, (), ROOMY), Ours(built.accel, ("--conf", "policy:compact"), ROOMY))
 
     counts = measure.counts(both, tables.ROWS) if counting else {}
+    of_policies = measure.counts(policies, tables.COMPACT_ROWS) if counting else {}
     if options.instructions_only:
-        return print(text([tables.operations({}, counts, {})], notes(counting=True)))
+        parts = [tables.operations({}, counts, {}), tables.compact({}, of_policies, {})]
+        return print(text(parts, notes(counting=True)))
     effort = QUICK if options.quick else FULL
     benches = measure.benches(both, tables.THREADS, effort)
-    replays = measure.replays(both, recorded, effort)
+    replays = measure.replays(both, models, effort)
+    compact = measure.benches(policies, {scenario: [1] for scenario in tables.COMPACT_ROWS}, effort)
+    jobs = measure.replays(policies, recorded, effort, same_work=False)
 
-    parts = [tables.operations(benches, counts, replays), tables.threads(benches), tables.traces(replays)]
+    parts = [tables.operations(benches, counts, replays), tables.threads(benches), tables.traces(replays),
+             tables.compact(compact, of_policies, jobs)]
     result = text(parts, notes(counting, effort, options.quick))
     print(result)
     if writes:

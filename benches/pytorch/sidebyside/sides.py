@@ -42,16 +42,18 @@ class PyTorch(NamedTuple):
 
 class Ours(NamedTuple):
     accel: object
+    settings: tuple = ()  # options of `accel`
+    device: tuple = ()  # more options for a replay
 
     def bench_command(self, scenario, threads, effort):
-        return [self.accel, "bench", scenario, "--threads", threads, "--reps", effort.repetitions,
+        return [self.accel, "bench", *self.settings, scenario, "--threads", threads, "--reps", effort.repetitions,
                 "--milliseconds", effort.milliseconds]
 
     def counted_command(self, scenario, operations):
-        return [self.accel, "bench", "-c", scenario, operations]
+        return [self.accel, "bench", *self.settings, "-c", scenario, operations]
 
     def replay_command(self, trace):
-        return [self.accel, "replay", trace, "--plain", "--time"]
+        return [self.accel, "replay", trace, *self.settings, *self.device, "--plain", "--time"]
 
 
 def bench(side, scenario, threads, effort):

@@ -24,6 +24,10 @@ ROWS = {
     "stats": Row(700, 1),
 }
 FASTER_ON_TRACES = 7
+# What `policy:compact` may cost, relative to the default: in an operation, and in a whole job.
+COMPACT_ROWS = ["small", "large", "lifo", "random", "xstream"]
+COMPACT_AT_MOST = 1.25
+COMPACT_AT_MOST_IN_JOBS = 1.3
 
 
 class Scaling(NamedTuple):
@@ -79,7 +83,7 @@ def threads(benches):
     verdicts = []
     for scaling in SCALINGS:
         alone, together = benches[scaling.scenario, 1], benches[scaling.scenario, scaling.threads]
-        throughput, figures, counts = scaled(alone.pytorch, together.pytorch)
+        throughput, figures, counts = scaled(alone.peer, together.peer)
         lines.append(f"| {scaling.text} | PyTorch | {figures} | {DASH} | {'' if counts else TOOK_TURNS} |")
         throughput, figures, counts = scaled(alone.ours, together.ours)
         verdicts.append(verdict([("throughput", throughput >= scaling.throughput)]) if counts else TOOK_TURNS)
@@ -105,6 +109,31 @@ def traces(replays):
     pytorch, ours, faster = medians_of(replays)
     lines.append(f"| median of each column | | {ns(pytorch)} | {ns(ours)} | {times(faster)} |")
     return Part(lines)
+
+
+def compact(benches, counts, jobs):
+    """The cost of `policy:compact`, in operations and in recorded jobs. An argument is empty if that was not
+    measured."""
+    lines = table("| under `policy:compact` | default ns | compact ns | time | instructions | at most | result |")
+    verdicts = []
+    for scenario in COMPACT_ROWS:
+        default, ours = ([line.ns for line in lines] for lines in benches[scenario, 1]) if benches else ([], [])
+        time = min(ours) / min(default) if benches else None
+        instructions = counts[scenario].ours / counts[scenario].peer if counts else None
+        lines.append(compact_row(scenario, (default, ours), (time, instructions), COMPACT_AT_MOST, verdicts))
+    for name, (_, (default, ours)) in jobs.items():
+        ratios = min(ours) / min(default), None
+        lines.append(compact_row(name, (default, ours), ratios, COMPACT_AT_MOST_IN_JOBS, verdicts))
+    return part(lines, verdicts)
+
+
+def compact_row(name, both, ratios, at_most, verdicts):
+    """Returns a row of the table, and adds its verdict."""
+    met = (None if ratio is None else ratio <= at_most for ratio in ratios)
+    limits = list(zip(["time", "instructions"], met))
+    verdicts.append(verdict(limits[:1] if name not in COMPACT_ROWS else limits))
+    cells = [name, *map(spread, both), *map(up, ratios), f"{at_most}×", verdicts[-1]]
+    return f"| {' | '.join(cells)} |"
 
 
 def medians_of(replays):
@@ -145,6 +174,11 @@ def number(value):
 
 def times(value):
     return DASH if value is None else f"{down(value, 1)}×"
+
+
+def up(value):
+    """Rounds up, for the same reason as `down`."""
+    return DASH if value is None else f"{math.ceil(value * 100) / 100:.2f}×"
 
 
 def down(value, digits):

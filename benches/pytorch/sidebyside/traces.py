@@ -4,13 +4,14 @@ import subprocess
 
 from .failure import Failure
 
+MODELS = ["tests/data/models", "crates/accelerator-cli/traces"]
+JOBS = [*MODELS, "tests/data/jobs"]
 # At the end both sides print their state, which must be equal.
 LAST_LINES = b"stats\nsnapshot\n"
 
 
-def traces(root, cache):
-    """Returns the names and files of the traces."""
-    folders = ["tests/data/models", "crates/accelerator-cli/traces"]
+def traces(root, cache, folders):
+    """Returns the names and files of the traces in these folders."""
     paths = [path for folder in folders for path in root.glob(f"{folder}/*.trace.zst")]
     found = sorted(paths, key=lambda path: path.name)
     if not found:

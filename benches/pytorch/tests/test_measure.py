@@ -41,7 +41,7 @@ class Benches(Quiet):
         found = measure.benches(BOTH, {"small": [1, 2]}, EFFORT)
         turn = ["torch_bench -r 3 -m 20 -t 1,2 small", "accel bench small --threads 1,2 --reps 3 --milliseconds 20"]
         self.assertEqual(commands, turn * 2)
-        self.assertEqual([line.ns for line in found["small", 1].pytorch], [400, 400])
+        self.assertEqual([line.ns for line in found["small", 1].peer], [400, 400])
         self.assertEqual([line.ns for line in found["small", 2].ours], [40, 40])
 
 

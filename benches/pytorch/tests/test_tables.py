@@ -64,6 +64,21 @@ class Traces(unittest.TestCase):
         self.assertEqual(row(part, "traces ")[1:], ["580", "80.0", "7.2×", "7×", "–", "–", "met"])
 
 
+class Compact(unittest.TestCase):
+    def test_time_and_instructions_are_relative_to_the_default(self):
+        benches = one_thread([40, 42], [50.1, 60])
+        counts = {scenario: Pair(600, 750) for scenario in tables.COMPACT_ROWS}
+        part = tables.compact(benches, counts, {"a": (9, Pair([100, 90], [117, 130]))})
+        self.assertEqual(row(part, "small ")[1:],
+                         ["40.0–42.0", "50.1–60.0", "1.26×", "1.25×", "1.25×", "**not met**: time"])
+        self.assertEqual(row(part, "a ")[1:], ["90.0–100", "117–130", "1.30×", "–", "1.3×", "met"])
+        self.assertEqual((part.met, part.limits), (1, 6))
+
+    def test_what_was_not_measured_is_a_dash(self):
+        part = tables.compact({}, {scenario: Pair(600, 751) for scenario in tables.COMPACT_ROWS}, {})
+        self.assertEqual(row(part, "lifo ")[1:], ["–", "–", "–", "1.26×", "1.25×", "**not met**: instructions"])
+
+
 class Threads(unittest.TestCase):
     def part(self, two, four):
         benches = one_thread([400], [20])

@@ -28,18 +28,26 @@ pub(super) struct PlacementLog {
 }
 
 /// A place that a request had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) segment: SegmentId,
     pub(super) position: u64,
 }
 
+/// A request. Its place is in separate fields, so that it takes 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     size: u64,
-    place: Place,
+    position: u64,
+    segment: SegmentId,
     /// The number of the same request's entry before; 0 if none.
     before: u16,
+}
+
+impl Entry {
+    fn place(&self) -> Place {
+        Place { segment: self.segment, position: self.position }
+    }
 }
 
 /// The number of the same request's entry in an earlier step; 0 if the log has none.
@@ -61,14 +69,14 @@ impl PlacementLog {
     /// Returns the place that the request had last.
     #[inline(always)]
     pub(super) fn last(&self, Precedent(number): Precedent) -> Option<Place> {
-        self.entry(number).map(|entry| entry.place)
+        self.entry(number).map(Entry::place)
     }
 
     /// Returns the place that it had the time before. A block that outlives the same request in the next step
     /// alternates between two places.
     pub(super) fn last_but_one(&self, Precedent(number): Precedent) -> Option<Place> {
         let last = self.entry(number)?;
-        self.entry(last.before).filter(|before| before.size == last.size).map(|before| before.place)
+        self.entry(last.before).filter(|before| before.size == last.size).map(Entry::place)
     }
 
     #[inline(always)]
@@ -84,7 +92,8 @@ impl PlacementLog {
         }
         let (slot, number) = (self.slot(size), self.latest % KEPT + 1);
         self.slots[slot] = number;
-        let new = Entry { size, place, before };
+        let Place { segment, position } = place;
+        let new = Entry { size, position, segment, before };
         match self.entries.get_mut(usize::from(number - 1)) {
             Some(entry) => *entry = new,
             None => self.entries.push(new),
