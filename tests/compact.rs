@@ -35,7 +35,7 @@ const BOUNDS: [Bounds; 3] = [
     Bounds { device: Device::Maps, mean: 1.02, worst: 1.035, calls: Some(2), smallest: (1.008, 1.02) },
     Bounds { device: Device::MapsOnce, mean: 1.04, worst: 1.085, calls: None, smallest: (1.012, 1.03) },
     // PyTorch's expandable segments are not compared here, because they need virtual memory.
-    Bounds { device: Device::Plain, mean: 1.15, worst: 1.5, calls: None, smallest: (1.13, 1.32) },
+    Bounds { device: Device::Plain, mean: 1.15, worst: 1.5, calls: None, smallest: (1.02, 1.05) },
 ];
 /// Jobs with uniform steps, and the minimum number of steps that repeat the previous one.
 const REPEATING: [(&str, usize); 5] = [

@@ -11,7 +11,7 @@ use crate::replayed::Device;
 /// The step of the search.
 const STEP: u64 = 2 * MIB;
 /// The settings that may need no smaller device than the policy. Only the first of them counts where the same memory
-/// cannot be mapped twice, and none without virtual memory.
+/// cannot be mapped twice.
 const OTHERS: [&str; 4] = ["", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8"];
 
 /// The requests of a job.
@@ -31,14 +31,15 @@ impl Requests {
     /// Returns the size of the smallest device over the live bytes, after checking that no other setting needs a
     /// smaller one.
     pub(crate) fn smallest_over_live(&self, device: Device, worst: f64) -> Result<f64, Failed> {
-        let smallest = self.smallest(device, worst)?;
+        let smallest = self.smallest("policy:compact", device, worst)?;
         let others = match device {
             Device::Maps => OTHERS.len(),
-            Device::MapsOnce => 1,
-            Device::Plain => 0,
+            Device::MapsOnce | Device::Plain => 1,
         };
         for other in &OTHERS[..others] {
-            if self.completes(other, device, smallest - STEP)? {
+            // The job may complete there by chance, and not on a slightly larger device.
+            let needs_less = || self.smallest(other, device, worst).is_ok_and(|other| other < smallest);
+            if self.completes(other, device, smallest - STEP)? && needs_less() {
                 return Err(format!("the smallest device has {smallest} bytes, but `{other}` needs less").into());
             }
         }
@@ -46,17 +47,17 @@ impl Requests {
     }
 
     /// Returns the capacity of the smallest device by bisection; see `compare::capacity` in `accel`.
-    fn smallest(&self, device: Device, worst: f64) -> Result<u64, Failed> {
+    fn smallest(&self, settings: &str, device: Device, worst: f64) -> Result<u64, Failed> {
         let (mut too_small, mut enough) = (self.live / STEP * STEP, (self.live as f64 * worst) as u64 / STEP * STEP);
-        if self.completes("policy:compact", device, too_small)? {
+        if self.completes(settings, device, too_small)? {
             return Ok(too_small); // the live bytes are whole pages
         }
-        if !self.completes("policy:compact", device, enough)? {
+        if !self.completes(settings, device, enough)? {
             return Err(format!("{} bytes are live at once, but {enough} are not enough", self.live).into());
         }
         while enough - too_small > STEP {
             let middle = too_small + ((enough - too_small) / 2).next_multiple_of(STEP);
-            match self.completes("policy:compact", device, middle)? {
+            match self.completes(settings, device, middle)? {
                 true => enough = middle,
                 false => too_small = middle,
             }

@@ -1,7 +1,7 @@
 //! Bugs that a review of the policy `compact` found.
 
 use accelerator_conformance::{Faulty, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, GIB, MIB};
+use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, GIB, MIB};
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
@@ -25,4 +25,23 @@ fn memory_in_use_is_not_released_with_merged_chunks() {
     device.backend().set_capturing(first.native(), false);
     device.allocator().empty_cache().unwrap();
     assert_eq!((device.backend().used(), device.backend().misuses()), (0, 0));
+}
+
+/// Without virtual memory, a request may use what a large request left over in its own segment, before it fails.
+#[test]
+fn a_request_that_would_fail_takes_the_rest_of_another_requests_segment() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Sim::new(40 * MIB).without_virtual_memory(), 0, settings).unwrap();
+    let stream = device.default_stream();
+    drop(device.allocate(32 * MIB, stream).unwrap());
+    let large = device.allocate(32 * MIB - MIB / 2, stream).unwrap();
+    assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 32 * MIB as i64);
+    let small: Vec<_> = (0..16).map(|_| device.allocate(MIB / 2, stream).unwrap()).collect();
+    assert_eq!(device.backend().used(), 40 * MIB);
+    let last = device.allocate(MIB / 2, stream).unwrap();
+    assert_eq!(last.ptr().unwrap().trace_address(), large.ptr().unwrap().trace_address() + large.len());
+    device.allocate(512 * 1024, stream).unwrap_err();
+    drop((small, large, last));
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
 }

@@ -1,5 +1,5 @@
-//! Free blocks by position, found through the pages that they end in. Each segment has a table of pages, so that listing
-//! a block costs the same however many there are.
+//! Free blocks by position, found through the pages that they end in. Each segment has a table of pages, so listing a
+//! block costs the same however many there are.
 
 use crate::alloc::blocks::{Block, BlockId, Blocks, Id, SegmentId, State};
 

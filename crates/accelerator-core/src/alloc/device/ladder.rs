@@ -23,9 +23,12 @@ impl DeviceAllocator {
     /// Climbs the ladder, as the last step of a call.
     #[cold]
     pub(super) fn after_miss(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock> {
-        let block = self.climb(wanted).map_err(|failure| match failure {
-            Failure::Refused(cause) => self.out_of_memory(wanted, cause),
-            Failure::Error(error) => error,
+        let block = self.climb(wanted).or_else(|failure| match failure {
+            Failure::Refused(cause) => {
+                let rest = wanted.source.last_resort(&self.memory.context, wanted);
+                rest.ok_or_else(|| self.out_of_memory(wanted, cause))
+            }
+            Failure::Error(error) => Err(error),
         });
         self.arenas().drop_discarded();
         self.warn_of_missing_virtual_memory();

@@ -1,7 +1,7 @@
 //! The interface of a source of memory, and the requests made to it.
 
 use super::context::{Context, Grown};
-use crate::alloc::arena::{Arena, ArenaId};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::blocks::Base;
 use crate::alloc::settings::Request;
@@ -37,6 +37,11 @@ pub(crate) trait Source: Send + Sync {
     /// # Errors
     /// [`Failure`](super::context::Failure). No memory is lost then.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown;
+
+    /// Allocates free memory that the source keeps for other requests, because the request would fail otherwise.
+    fn last_resort(&self, _context: &Context, _wanted: &Wanted<'_>) -> Option<AllocatedBlock> {
+        None
+    }
 
     /// Gives the free memory of an arena's pool back to the driver, as far as it comes from this source.
     ///

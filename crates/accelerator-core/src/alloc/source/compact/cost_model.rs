@@ -77,6 +77,16 @@ const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
 
+/// While room is tight, a request above this size has a segment of its own, which is free again when the request is.
+/// Smaller requests share segments.
+pub(super) const SEPARATE_FROM: u64 = MIB;
+/// The size of such a segment has so many steps in each power of two, so that similar requests can use it.
+const SEPARATE_ROUNDING: u64 = 128;
+/// Such a request also gets a free block of which it leaves over at most this share of its size.
+const LEFT_OVER: Fraction = (1, 32);
+/// Or one of which it leaves over at most this share of what the device has left.
+const LEFT_OVER_OF_ROOM: Fraction = (1, 512);
+
 /// How finely memory is divided into chunks. `cargo bench --bench compact_curve` varies these values.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLengths {
@@ -105,6 +115,8 @@ impl ChunkLengths {
 /// A chunk has at most this share of what the device has left. Only whole chunks can be combined, so the shorter they
 /// are, the more of the device can be used. While there is enough room, they need not be short.
 const CHUNK_OF_ROOM: Fraction = (1, 2000);
+/// The same of a segment for several requests, without virtual memory. Only whole segments go back.
+const SEGMENT_OF_ROOM: Fraction = (1, 1000);
 
 /// A fraction: numerator and denominator.
 type Fraction = (u64, u64);
@@ -272,6 +284,24 @@ impl CostModel {
         fraction(self.room, CHUNK_OF_ROOM) < self.longest()
     }
 
+    /// Returns whether, without virtual memory, the device has so little room left that segments are shorter than
+    /// usual.
+    pub(super) fn has_short_segments(&self) -> bool {
+        fraction(self.room, SEGMENT_OF_ROOM) < self.segment(PoolKind::Large, 0)
+    }
+
+    /// Returns the size of the segment of its own for a request, while segments are shorter than usual.
+    pub(super) fn separate_segment(&self, size: u64) -> u64 {
+        let shared = self.segment(PoolKind::Large, 0).min(fraction(self.room, SEGMENT_OF_ROOM));
+        let size = size.max(shared);
+        size.next_multiple_of((1 << size.ilog2()) / SEPARATE_ROUNDING)
+    }
+
+    /// Returns whether a free block with `more` bytes than a request that has a segment of its own may serve it.
+    pub(super) fn is_little_left_over(&self, size: u64, more: u64) -> bool {
+        more <= fraction(size, LEFT_OVER).max(fraction(self.room, LEFT_OVER_OF_ROOM))
+    }
+
     /// Returns the lengths of chunks for this many bytes in total.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
         let joint = if size >= lengths().joint_from && len > SHORT * granularity { granularity } else { 0 };
@@ -289,76 +319,4 @@ impl CostModel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const COSTS: CostModel =
-        CostModel { reserved: 0, requested: 0, peak: 0, room: u64::MAX, growths: 0, rearranged: 0 };
-    const PAGE: u64 = 2 * MIB;
-
-    #[test]
-    fn chunks_have_the_requested_total_and_none_is_too_long() {
-        for reserved in [0, 1 << 30, 50 << 30] {
-            let costs = CostModel { reserved, ..COSTS };
-            for pages in (1..2000).step_by(7) {
-                for size in [1, LARGE - 1, LARGE, 4096 * MIB] {
-                    let chunks = costs.chunks(pages * PAGE, size, PAGE);
-                    assert_eq!(chunks.iter().sum::<u64>(), pages * PAGE);
-                    assert!(chunks.iter().all(|len| *len > 0 && len.is_multiple_of(PAGE)), "{chunks:?}");
-                    let longest = (20 * MIB).max(reserved / 2000 * 21) + PAGE;
-                    assert!(chunks.iter().all(|len| *len <= longest), "{chunks:?}");
-                    if size >= LARGE && pages > 3 {
-                        assert_eq!(chunks.last(), Some(&PAGE));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_call_is_worth_more_where_much_is_reserved_and_less_while_the_peak_rises() {
-        let peak = 1000 * MIB;
-        let at = |reserved, requested| CostModel { reserved, requested, peak, ..COSTS };
-        let least_worth = |costs: CostModel| {
-            (0..).find(|tenths: &u64| costs.is_worth(1, (tenths * peak).div_ceil(10_000) as i64, 40 * MIB)).unwrap()
-        };
-        let (little, much, too_much) = (970 * MIB, 982 * MIB, 1000 * MIB);
-        assert_eq!(least_worth(at(little, peak / 2)), 18);
-        assert_eq!(least_worth(at(little, peak)), 70);
-        assert_eq!(least_worth(at(much, peak / 2)), 9);
-        assert_eq!(least_worth(at(much, peak)), 18);
-        assert_eq!(least_worth(at(too_much, peak)), 1);
-        assert!(at(little, peak).is_worth(0, 0, 40 * MIB));
-        assert!(!at(little, peak).is_worth(-1, -1, 40 * MIB));
-        let many = |reserved| CostModel { rearranged: 320, growths: 0, ..at(reserved, peak / 2) };
-        assert!(least_worth(many(little)) > 10_000);
-        assert_eq!(least_worth(many(too_much)), 1);
-    }
-
-    #[test]
-    fn chunks_get_shorter_when_the_device_has_little_room_left() {
-        let with = |room| CostModel { room, reserved: 2000 * MIB, ..COSTS };
-        let longest = |room| with(room).chunks(200 * MIB, LARGE, PAGE).into_iter().max();
-        assert_eq!(longest(u64::MAX), Some(20 * MIB));
-        assert_eq!(longest(42_000 * MIB), Some(20 * MIB));
-        assert_eq!(longest(15_999 * MIB), Some(6 * MIB));
-        assert_eq!(longest(0), Some(PAGE));
-        assert!(!with(42_000 * MIB).has_short_chunks() && with(41_000 * MIB).has_short_chunks());
-    }
-
-    #[test]
-    fn memory_grows_by_a_share_of_the_reserved_and_little_beyond_the_peak() {
-        let length = |reserved, peak, size| {
-            let costs = CostModel { reserved, peak, ..COSTS };
-            costs.length(PAGE, size, PoolKind::Large, 0, PAGE)
-        };
-        assert_eq!(length(0, MIB, MIB), 20 * MIB);
-        assert_eq!(length(2000 * MIB, 10_000 * MIB, MIB), 60 * MIB);
-        assert_eq!(length(2000 * MIB, 2000 * MIB, MIB), 50 * MIB);
-        assert_eq!(length(2000 * MIB, 1970 * MIB, MIB), 20 * MIB);
-        assert_eq!(length(2000 * MIB, 1900 * MIB, MIB), 6 * MIB);
-        assert_eq!(length(2000 * MIB, 2000 * MIB, LARGE), PAGE);
-        let small = |owned| COSTS.length(PAGE, 512, PoolKind::Small, owned, PAGE);
-        assert_eq!([0, 20 * MIB].map(small), [2 * MIB, 4 * MIB]);
-    }
-}
+mod tests;

@@ -84,9 +84,7 @@ impl<'a> Mapper<'a> {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
-        if has_chunks {
-            self.see_room();
-        }
+        self.see_room();
         loop {
             match self.next_action(self.abilities(waits), wanted, effort) {
                 Action::Done(block) => return Ok(block),
@@ -111,7 +109,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Notes how much memory a device with virtual memory has left: what the limit and the driver allow. The driver is
+    /// Notes how much memory the device has left: what the limit and the driver allow. The driver is
     /// asked only once an eighth of what it had is charged, because other processes take memory, too.
     fn see_room(&mut self) {
         let (limit, charged) = {
@@ -123,10 +121,11 @@ impl<'a> Mapper<'a> {
         let known = known.or_else(|| Some((self.context.driver.memory_info().ok()?.free, charged)));
         self.mapped.free = known;
         let room = known.map_or(u64::MAX, left).min(limit.saturating_sub(charged));
-        let page = self.context.address_space().granularity().get();
+        let page = self.context.driver.address_space().map(|driver| driver.granularity().get());
         self.in_arena(|compact| {
             compact.costs.room = room;
-            compact.within_page = if compact.costs.has_short_chunks() { page - 1 } else { 0 };
+            compact.within_page = page.filter(|_| compact.costs.has_short_chunks()).map_or(0, |page| page - 1);
+            compact.separates = page.is_none() && compact.costs.has_short_segments();
         });
     }
 

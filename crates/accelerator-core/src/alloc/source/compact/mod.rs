@@ -32,9 +32,10 @@ use self::cost_model::{CostModel, Effort};
 use self::epochs::{Mapped, Mapper};
 use self::owners::Owners;
 use self::ranges::ReservedRange;
+use self::segments::SegmentKind;
 use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
-use crate::alloc::arena::{Arena, ArenaId, FreeLists, Store};
+use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, FreeLists, Store};
 use crate::alloc::settings::{Policy, Request};
 use crate::sync::{OwnedLock, Table, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
@@ -59,6 +60,10 @@ pub(crate) struct Compact {
     /// If room is tight, the page size less one; otherwise 0. Requests for whole pages are then put at the start of a
     /// page, so that the pages are free again when the request is.
     within_page: u64,
+    /// Whether room is tight on a device without virtual memory. Large requests then have segments of their own.
+    separates: bool,
+    /// Which requests a segment serves then, by its number.
+    kinds: Vec<SegmentKind>,
     /// How often an alias was used.
     uses: u64,
 }
@@ -140,6 +145,11 @@ impl Source for CompactSource {
             }
         }
         grown
+    }
+
+    fn last_resort(&self, context: &Context, wanted: &Wanted<'_>) -> Option<AllocatedBlock> {
+        let arena = wanted.parameters.arena;
+        Mapper { context, arena, mapped: lock(self.mapped(arena)) }.take_from_any_segment(&wanted.parameters)
     }
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {

@@ -171,6 +171,9 @@ impl Compact {
     pub(super) fn best_fit(&self, request: &Request, owner: Owner) -> Option<(BlockId, u64)> {
         let free = self.store.free.of_owner(owner, request.pool);
         let best = free.best_fit(&self.store.blocks, request.size)?;
+        if self.separates {
+            return self.best_fit_of_kind(best, request, owner).map(|best| (best, 0));
+        }
         Some((best, self.lead(best, request.size)))
     }
 

@@ -138,7 +138,7 @@ impl Compact {
     }
 
     /// Returns the place of the same request before, or the best fit, after polling.
-    fn target_after_polling(&self, request: &Request, owner: Owner) -> Option<Target> {
+    pub(super) fn target_after_polling(&self, request: &Request, owner: Owner) -> Option<Target> {
         match request.pool {
             PoolKind::Small => self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset)),
             PoolKind::Large => {
@@ -150,8 +150,9 @@ impl Compact {
 
     /// Returns the position of the shortest row of usable bytes that is long enough, in a reserved range or an alias
     /// range. It may have bytes of several owners.
-    fn shortest_row(&self, size: u64, rows: &[Range<u64>], usable: &[UsableChunk]) -> Option<u64> {
-        let in_ranges = rows.iter().map(|row| (row.end - row.start, row.start)).filter(|(len, _)| *len >= size).min();
+    pub(super) fn shortest_row(&self, size: u64, rows: &[Range<u64>], usable: &[UsableChunk]) -> Option<u64> {
+        let in_ranges = rows.iter().map(|row| (row.end - row.start, row.start)).filter(|(len, _)| *len >= size);
+        let in_ranges = in_ranges.filter(|(len, position)| self.may_serve_at(*position, *len, size)).min();
         let rows = [in_ranges, self.row_in_aliases(size, usable)];
         rows.into_iter().flatten().min().map(|(_, position)| position)
     }

@@ -1,18 +1,20 @@
-//! Without virtual memory, chunks are segments, wherever the driver places them, and cannot be combined. Segments are
-//! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
+//! Without virtual memory, chunks are segments, wherever the driver places them, and cannot be combined. While there is
+//! enough room, segments are large, and requests of all sizes above 64 KiB share them. Idle ones go back before much
+//! more is taken. While room is tight, large requests have segments of their own.
 
 use super::Compact;
-use super::cost_model::{CostModel, Effort};
+use super::cost_model::{CostModel, Effort, SEPARATE_FROM};
 use super::epochs::Mapper;
 use super::owners::Owners;
+use super::place::Target;
 use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
-use crate::alloc::arena::DetachedSegment;
-use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::{Owner, Segment, State};
+use crate::alloc::arena::{AllocatedBlock, DetachedSegment};
+use crate::alloc::arenas::{Parameters, settled};
+use crate::alloc::blocks::{Block, BlockId, Id, Owner, Segment, State};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::Grown;
-use crate::types::MIB;
+use crate::types::{MIB, PoolKind};
 
 /// Segment sizes are multiples of this, where possible.
 const ROUNDING: u64 = 2 * MIB;
@@ -30,23 +32,102 @@ impl Mapper<'_> {
         let (mut entered, segment) = self.context.new_segment(wanted, size)?;
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
-        compact.add_segment(owner, segment);
+        compact.add_segment(owner, segment, compact.kind_for(&wanted.request));
         Ok(())
+    }
+
+    /// Allocates free memory of any segment.
+    pub(super) fn take_from_any_segment(&mut self, wanted: &Parameters) -> Option<AllocatedBlock> {
+        if self.context.driver.address_space().is_some() {
+            return None;
+        }
+        let mut entered = self.context.arenas.settle(self.arena);
+        let compact = Compact::of(entered.arena());
+        let owner = compact.owner(wanted.stream);
+        let separates = std::mem::take(&mut compact.separates);
+        let target = compact.target_in_segments(&wanted.request, owner);
+        let block = target.map(|target| settled(compact.take(target, &wanted.request, owner)));
+        compact.separates = separates;
+        if let Some(block) = &block {
+            entered.record(wanted, block);
+        }
+        block
     }
 }
 
+/// The requests that a segment serves while room is tight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum SegmentKind {
+    /// All, because it was made before.
+    #[default]
+    Any,
+    /// Those that share segments.
+    Shared,
+    /// One large request at a time.
+    Separate,
+}
+
 impl Compact {
+    /// Returns the kind of segment that a request gets now.
+    fn kind_for(&self, request: &Request) -> SegmentKind {
+        match request.size {
+            _ if !self.separates => SegmentKind::Any,
+            0..=SEPARATE_FROM => SegmentKind::Shared,
+            _ => SegmentKind::Separate,
+        }
+    }
+
     /// Adds a segment as free memory of this owner.
-    fn add_segment(&mut self, owner: Owner, new: Segment) {
+    fn add_segment(&mut self, owner: Owner, new: Segment, kind: SegmentKind) {
         let Segment { size, pool, .. } = new;
         let block = self.store.blocks.add_segment(new, State::Free);
         let segment = self.store.blocks[block].segment;
+        let count = self.kinds.len().max(segment.index() + 1);
+        self.kinds.resize(count, SegmentKind::Any);
+        self.kinds[segment.index()] = kind;
         let position = self.store.blocks[block].position;
         self.ranges.push(ReservedRange { owner, pool, segment, end: size, owned: size });
         self.chunks[pool as usize].insert(position, size);
         self.costs.reserved += size;
         self.costs.growths += 1;
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
+    }
+
+    /// Returns the first free block of an owner, from this one in best-fit order, that may serve a request.
+    #[cold]
+    pub(super) fn best_fit_of_kind(&self, best: BlockId, request: &Request, owner: Owner) -> Option<BlockId> {
+        let free = self.store.free.of_owner(owner, request.pool);
+        let mut fitting = std::iter::successors(Some(best), |id| free.behind(&self.store.blocks, *id));
+        fitting.find(|id| self.may_serve(*id, self.store.blocks[*id].size, request.size))
+    }
+
+    /// Returns whether a row of this many free bytes at a position may serve a request of `size` bytes.
+    pub(super) fn may_serve_at(&self, position: u64, len: u64, size: u64) -> bool {
+        !self.separates || {
+            let free = self.store.free.at(&self.store.blocks, position);
+            free.is_some_and(|free| self.may_serve(free, len, size))
+        }
+    }
+
+    /// Returns whether `len` adjacent free bytes from the start of a block may serve a request of `size` bytes, while
+    /// room is tight. A large request must fit well. Otherwise whatever it leaves over would soon be in use, and keep
+    /// the segment from going back.
+    fn may_serve(&self, id: BlockId, len: u64, size: u64) -> bool {
+        let Block { segment, pool, .. } = self.store.blocks[id];
+        let kind = self.kinds.get(segment.index()).copied().unwrap_or_default();
+        match size {
+            _ if pool == PoolKind::Small => true,
+            0..=SEPARATE_FROM => kind != SegmentKind::Separate,
+            _ => kind != SegmentKind::Shared && self.costs.is_little_left_over(size, len - size),
+        }
+    }
+
+    /// Returns the place for a request in any segment, after polling.
+    fn target_in_segments(&self, request: &Request, owner: Owner) -> Option<Target> {
+        self.target_after_polling(request, owner).or_else(|| {
+            let rows = if request.pool == PoolKind::Large { self.usable_rows(owner) } else { Vec::new() };
+            self.shortest_row(request.size, &rows, &[]).map(Target::At)
+        })
     }
 
     /// Plans for a request that found no place: give idle segments back, or make one.
@@ -63,12 +144,20 @@ impl Compact {
     /// Returns the size of the segment to make for a request.
     fn segment_size(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> u64 {
         let Miss { request, owner, effort, .. } = miss;
-        let ranges = self.ranges.iter();
-        let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
-        let owned = own.map(|range| range.owned).sum();
-        let wanted = match effort {
-            Effort::LongRun => costs.segment(request.pool, owned),
-            Effort::Exact | Effort::Utmost => 0,
+        let kind = self.kind_for(request);
+        let is_alike = |range: &&ReservedRange| {
+            let of = self.kinds.get(range.segment.index()).copied().unwrap_or_default();
+            (range.owner, range.pool, of == kind) == (owner, request.pool, true)
+        };
+        let owned = self.ranges.iter().filter(is_alike).map(|range| range.owned).sum();
+        let wanted = match (effort, kind) {
+            (Effort::Exact | Effort::Utmost, SegmentKind::Separate) => return request.size,
+            (Effort::Exact | Effort::Utmost, _) => 0,
+            (Effort::LongRun, SegmentKind::Any) => costs.segment(request.pool, owned),
+            (Effort::LongRun, SegmentKind::Shared) => costs.segment(PoolKind::Small, owned),
+            (Effort::LongRun, SegmentKind::Separate) => {
+                return costs.separate_segment(request.size).min(largest).max(request.size);
+            }
         };
         let largest = largest - largest % ROUNDING.min(largest).max(1);
         let size = request.size.max(wanted).next_multiple_of(ROUNDING);
