@@ -14,6 +14,7 @@ from .traces import JOBS, MODELS, traces
 FULL = Effort(rounds=5, repetitions=3, milliseconds=100)
 QUICK = Effort(rounds=2, repetitions=3, milliseconds=20)
 DOCUMENT = ROOT / "docs/BENCHMARKS.md"
+# A device with room for every job.
 ROOMY = ("--capacity", "200GiB")
 
 
@@ -63,11 +64,9 @@ def side_by_side(options):
     writes = not (options.no_write or options.instructions_only)
     if writes:
         document.with_part(DOCUMENT, "")  # fail now, not after minutes
-    recorded = {} if options.instructions_only else traces(ROOT, cache, JOBS)
-    models = {} if options.instructions_only else traces(ROOT, cache, MODELS)
+    models, others = ({} if options.instructions_only else traces(ROOT, cache, folders) for folders in [MODELS, JOBS])
     built = build(fetch.fetch(cache), cache)
     both = measure.Pair(PyTorch(built.bench, built.replay), Ours(built.accel))
-    # A device with room for every job.
     policies = measure.Pair(Ours(built.accel, (), ROOMY), Ours(built.accel, ("--conf", "policy:compact"), ROOMY))
 
     counts = measure.counts(both, tables.ROWS) if counting else {}
@@ -79,7 +78,7 @@ def side_by_side(options):
     benches = measure.benches(both, tables.THREADS, effort)
     replays = measure.replays(both, models, effort)
     compact = measure.benches(policies, {scenario: [1] for scenario in tables.COMPACT_ROWS}, effort)
-    jobs = measure.replays(policies, recorded, effort, same_work=False)
+    jobs = measure.replays(policies, {**models, **others}, effort, same_work=False)
 
     parts = [tables.operations(benches, counts, replays), tables.threads(benches), tables.traces(replays),
              tables.compact(compact, of_policies, jobs)]

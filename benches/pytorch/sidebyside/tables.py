@@ -115,25 +115,21 @@ def compact(benches, counts, jobs):
     """The cost of `policy:compact`, in operations and in recorded jobs. An argument is empty if that was not
     measured."""
     lines = table("| under `policy:compact` | default ns | compact ns | time | instructions | at most | result |")
-    verdicts = []
+    rows = []
     for scenario in COMPACT_ROWS:
         default, ours = ([line.ns for line in lines] for lines in benches[scenario, 1]) if benches else ([], [])
-        time = min(ours) / min(default) if benches else None
-        instructions = counts[scenario].ours / counts[scenario].peer if counts else None
-        lines.append(compact_row(scenario, (default, ours), (time, instructions), COMPACT_AT_MOST, verdicts))
+        ratios = {"time": min(ours) / min(default) if benches else None,
+                  "instructions": counts[scenario].ours / counts[scenario].peer if counts else None}
+        rows.append((scenario, default, ours, ratios, COMPACT_AT_MOST))
     for name, (_, (default, ours)) in jobs.items():
-        ratios = min(ours) / min(default), None
-        lines.append(compact_row(name, (default, ours), ratios, COMPACT_AT_MOST_IN_JOBS, verdicts))
+        rows.append((name, default, ours, {"time": min(ours) / min(default)}, COMPACT_AT_MOST_IN_JOBS))
+    verdicts = []
+    for name, default, ours, ratios, at_most in rows:
+        met = [(what, None if ratio is None else ratio <= at_most) for what, ratio in ratios.items()]
+        verdicts.append(verdict(met))
+        lines.append(f"| {name} | {spread(default)} | {spread(ours)} | {up(ratios['time'])} "
+                     f"| {up(ratios.get('instructions'))} | {at_most}× | {verdicts[-1]} |")
     return part(lines, verdicts)
-
-
-def compact_row(name, both, ratios, at_most, verdicts):
-    """Returns a row of the table, and adds its verdict."""
-    met = (None if ratio is None else ratio <= at_most for ratio in ratios)
-    limits = list(zip(["time", "instructions"], met))
-    verdicts.append(verdict(limits[:1] if name not in COMPACT_ROWS else limits))
-    cells = [name, *map(spread, both), *map(up, ratios), f"{at_most}×", verdicts[-1]]
-    return f"| {' | '.join(cells)} |"
 
 
 def medians_of(replays):

@@ -86,7 +86,7 @@ impl DeviceAllocator {
             self.pending.poll(&self.memory, stream)?;
         }
         if let Some(shared) = self.arenas().shared_in_force()
-            && let Some(block) = self.take_shared(shared, bytes, stream)
+            && let Some(block) = shared.lock().take_at_once(bytes, stream)
         {
             return Ok(typed(block));
         }

@@ -10,7 +10,7 @@ use crate::alloc::mem_pools::{Lease, Unroutable};
 use crate::alloc::pending::PendingBlock;
 use crate::alloc::source::Entry;
 use crate::alloc::stats::NeedsSettling;
-use crate::sync::{Guard, OwnedLock, Step};
+use crate::sync::{Guard, Step};
 use crate::types::{Result, StreamId};
 
 impl DeviceAllocator {
@@ -20,17 +20,6 @@ impl DeviceAllocator {
             return self.allocate_routed(own, stream);
         }
         self.allocate_entered(self.memory.enter(own, stream), stream)
-    }
-
-    /// Allocates from the arena that all streams share, if nothing else needs to be done before or after.
-    #[inline(always)]
-    pub(super) fn take_shared(
-        &self,
-        shared: &OwnedLock<Arena>,
-        bytes: NonZeroU64,
-        stream: StreamId,
-    ) -> Option<AllocatedBlock> {
-        shared.lock().take_at_once(bytes, stream)
     }
 
     /// Allocates while some requests go to private pools.

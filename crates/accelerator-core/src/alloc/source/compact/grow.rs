@@ -109,8 +109,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Notes how much memory the device has left: what the limit and the driver allow. The driver is
-    /// asked only once an eighth of what it had is charged, because other processes take memory, too.
+    /// Notes how much memory the device has left: what the limit and the driver allow. The driver is asked only once an
+    /// eighth of what it had is charged, because other processes take memory, too.
     fn see_room(&mut self) {
         let (limit, charged) = {
             let statistics = self.context.arenas.statistics();

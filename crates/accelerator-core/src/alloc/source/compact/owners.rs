@@ -102,7 +102,8 @@ impl Owners {
         state.epoch
     }
 
-    /// Counts bytes that were in use and have been freed, and returns the owner's epoch.
+    /// Counts bytes that were in use and are freed now. As [`open_epoch`](Self::open_epoch), opens the owner's epoch
+    /// and returns it.
     #[inline(always)]
     pub(super) fn freed(&mut self, owner: Owner, bytes: u64, reserved: u64) -> u32 {
         let are_several = self.are_several();

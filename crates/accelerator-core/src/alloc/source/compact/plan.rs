@@ -105,14 +105,10 @@ impl Compact {
     /// Plans for a request that found no place among its owner's free memory.
     pub(super) fn plan(&self, miss: Miss<'_>) -> Plan {
         let Miss { request, owner, .. } = miss;
-        if let Some(target) = self.target_after_polling(request, owner) {
-            return Plan::Take(target);
-        }
-        let rows = if request.pool == PoolKind::Large { self.usable_rows(owner) } else { Vec::new() };
-        let usable = self.usable_chunks(&rows);
-        if let Some(position) = self.shortest_row(request.size, &rows, &usable) {
-            return Plan::Take(Target::At(position));
-        }
+        let usable = match self.target_anywhere(request, owner) {
+            Ok(target) => return Plan::Take(target),
+            Err(usable) => usable,
+        };
         let costs = self.costs.with(request.requested);
         match miss.driver {
             Abilities::Chunks { granularity, maps_twice, waits } => {
@@ -137,8 +133,22 @@ impl Compact {
         made > then + if miss.effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
+    /// Returns a place that needs no driver call, possibly with bytes of other owners.
+    ///
+    /// # Errors
+    /// If there is none: the chunks of the large pool that the owner can use, for a request to that pool.
+    pub(super) fn target_anywhere(&self, request: &Request, owner: Owner) -> Result<Target, Vec<UsableChunk>> {
+        if let Some(target) = self.target_after_polling(request, owner) {
+            return Ok(target);
+        }
+        let rows = if request.pool == PoolKind::Large { self.usable_rows(owner) } else { Vec::new() };
+        let usable = self.usable_chunks(&rows);
+        let position = self.shortest_row(request.size, &rows, &usable);
+        position.map(Target::At).ok_or(usable)
+    }
+
     /// Returns the place of the same request before, or the best fit, after polling.
-    pub(super) fn target_after_polling(&self, request: &Request, owner: Owner) -> Option<Target> {
+    fn target_after_polling(&self, request: &Request, owner: Owner) -> Option<Target> {
         match request.pool {
             PoolKind::Small => self.best_fit(request, owner).map(|(free, offset)| Target::In(free, offset)),
             PoolKind::Large => {
@@ -150,7 +160,7 @@ impl Compact {
 
     /// Returns the position of the shortest row of usable bytes that is long enough, in a reserved range or an alias
     /// range. It may have bytes of several owners.
-    pub(super) fn shortest_row(&self, size: u64, rows: &[Range<u64>], usable: &[UsableChunk]) -> Option<u64> {
+    fn shortest_row(&self, size: u64, rows: &[Range<u64>], usable: &[UsableChunk]) -> Option<u64> {
         let in_ranges = rows.iter().map(|row| (row.end - row.start, row.start)).filter(|(len, _)| *len >= size);
         let in_ranges = in_ranges.filter(|(len, position)| self.may_serve_at(*position, *len, size)).min();
         let rows = [in_ranges, self.row_in_aliases(size, usable)];

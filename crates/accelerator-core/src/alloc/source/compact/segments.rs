@@ -6,12 +6,11 @@ use super::Compact;
 use super::cost_model::{CostModel, Effort, SEPARATE_FROM};
 use super::epochs::Mapper;
 use super::owners::Owners;
-use super::place::Target;
 use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::{AllocatedBlock, DetachedSegment};
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{Block, BlockId, Id, Owner, Segment, State};
+use crate::alloc::blocks::{Block, BlockId, Id, Owner, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::Grown;
 use crate::types::{MIB, PoolKind};
@@ -45,8 +44,8 @@ impl Mapper<'_> {
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
         let separates = std::mem::take(&mut compact.separates);
-        let target = compact.target_in_segments(&wanted.request, owner);
-        let block = target.map(|target| settled(compact.take(target, &wanted.request, owner)));
+        let target = compact.target_anywhere(&wanted.request, owner);
+        let block = target.ok().map(|target| settled(compact.take(target, &wanted.request, owner)));
         compact.separates = separates;
         if let Some(block) = &block {
             entered.record(wanted, block);
@@ -75,6 +74,10 @@ impl Compact {
             0..=SEPARATE_FROM => SegmentKind::Shared,
             _ => SegmentKind::Separate,
         }
+    }
+
+    fn kind_of(&self, segment: SegmentId) -> SegmentKind {
+        self.kinds[segment.index()]
     }
 
     /// Adds a segment as free memory of this owner.
@@ -114,20 +117,12 @@ impl Compact {
     /// the segment from going back.
     fn may_serve(&self, id: BlockId, len: u64, size: u64) -> bool {
         let Block { segment, pool, .. } = self.store.blocks[id];
-        let kind = self.kinds.get(segment.index()).copied().unwrap_or_default();
+        let kind = self.kind_of(segment);
         match size {
             _ if pool == PoolKind::Small => true,
             0..=SEPARATE_FROM => kind != SegmentKind::Separate,
             _ => kind != SegmentKind::Shared && self.costs.is_little_left_over(size, len - size),
         }
-    }
-
-    /// Returns the place for a request in any segment, after polling.
-    fn target_in_segments(&self, request: &Request, owner: Owner) -> Option<Target> {
-        self.target_after_polling(request, owner).or_else(|| {
-            let rows = if request.pool == PoolKind::Large { self.usable_rows(owner) } else { Vec::new() };
-            self.shortest_row(request.size, &rows, &[]).map(Target::At)
-        })
     }
 
     /// Plans for a request that found no place: give idle segments back, or make one.
@@ -146,8 +141,7 @@ impl Compact {
         let Miss { request, owner, effort, .. } = miss;
         let kind = self.kind_for(request);
         let is_alike = |range: &&ReservedRange| {
-            let of = self.kinds.get(range.segment.index()).copied().unwrap_or_default();
-            (range.owner, range.pool, of == kind) == (owner, request.pool, true)
+            (range.owner, range.pool, self.kind_of(range.segment)) == (owner, request.pool, kind)
         };
         let owned = self.ranges.iter().filter(is_alike).map(|range| range.owned).sum();
         let wanted = match (effort, kind) {
