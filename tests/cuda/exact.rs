@@ -178,7 +178,7 @@ fn pinned_memory() -> Outcome {
     let (mut flags, at) = (u32::MAX, pinned.ptr().map_or(std::ptr::null_mut(), |at| at.as_ptr().cast()));
     // SAFETY: The memory is live, and the call writes a number.
     assert_eq!(unsafe { sys::cuMemHostGetFlags(&mut flags, at) }, Code::CUDA_SUCCESS);
-    assert_eq!(flags, sys::CU_MEMHOSTALLOC_PORTABLE);
+    assert_eq!(flags, sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP);
     drop(pinned);
     check_all_gone(device)
 }

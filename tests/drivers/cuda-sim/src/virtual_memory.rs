@@ -72,7 +72,7 @@ impl Driver {
         let memory = &mut self.engine.virtual_memory;
         let whole = memory.physical(handle).ok_or(Code::INVALID_VALUE)?.bytes();
         if offset != 0 || bytes != whole {
-            return Err(Code::INVALID_VALUE);
+            return Err(Code::NOT_SUPPORTED);
         }
         Ok(memory.map(address, bytes, offset, handle)?)
     }

@@ -174,7 +174,7 @@ fn events_carry_a_capture_to_other_streams() {
     assert_eq!([end_capture(far), end_capture(own)], [Err(INVALIDATED); 2]);
     begin_capture(own, GLOBAL).unwrap();
     assert_eq!(thread::spawn(move || (use_device(0), end_capture(own)).1).join().unwrap(), Err(908));
-    end_capture(own).unwrap();
+    assert_eq!(end_capture(own), Err(401), "the other thread has ended it");
     free(a).unwrap();
 }
 

@@ -193,7 +193,7 @@ fn pinned_memory_is_read_and_written_in_its_turn() {
     let own = stream(NON_BLOCKING).unwrap();
     let (pinned, a) = (alloc_pinned(16, 1).unwrap(), alloc(16).unwrap());
     assert_eq!(device_pointer(pinned + 3, 0), Ok(pinned + 3));
-    assert_eq!([host_flags(pinned + 3), host_flags(a)], [Ok(1), Err(1)]);
+    assert_eq!([host_flags(pinned + 3), host_flags(a)], [Ok(3), Err(1)]);
     cuda_sim::cuda_sim_hold(own);
     set_pinned_byte(pinned, 1);
     copy_async(a, pinned, 1, own).unwrap();

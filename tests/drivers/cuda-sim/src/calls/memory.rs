@@ -8,6 +8,8 @@ use crate::state::{Handle, Session};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`. They are stored and have no effect here.
 const HOST_FLAGS: u32 = 7;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`. With unified addressing, the driver adds it to the flags of all pinned memory.
+const DEVICE_MAP: u32 = 2;
 
 /// Pinned memory belongs to all contexts.
 const NO_OWNER: Handle = 0;
@@ -64,7 +66,7 @@ fn allocate_pinned(driver: &mut Session, address: Out<'_, u64>, bytes: usize, fl
     if flags & !HOST_FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    address.write(driver.engine.host.allocate(bytes, NO_OWNER, None, flags)?);
+    address.write(driver.engine.host.allocate(bytes, NO_OWNER, None, flags | DEVICE_MAP)?);
     Ok(())
 }
 
