@@ -1,6 +1,7 @@
 //! Free blocks by position, found through the pages that they end in. Each segment has a table of pages, so listing a
 //! block costs the same however many there are.
 
+use super::bitmap::Bitmap;
 use crate::alloc::blocks::{Block, BlockId, Blocks, Id, SegmentId, State};
 
 /// The length of a page, as a power of two: 2 MiB.
@@ -23,7 +24,7 @@ struct Pages {
     /// For each page, the first of the free blocks that end in it.
     firsts: Vec<Option<BlockId>>,
     /// A bit for each page: whether a free block ends in it.
-    filled: Vec<u64>,
+    filled: Bitmap,
 }
 
 impl ByPosition {
@@ -77,7 +78,7 @@ impl ByPosition {
     /// Calls the function for each free block, by position.
     pub(super) fn for_each(&self, blocks: &Blocks, mut each: impl FnMut(BlockId)) {
         for pages in self.segments.iter().map(|(_, segment)| &self.pages[segment.index()]) {
-            let mut filled = pages.filled_from(0);
+            let mut filled = pages.filled.first_from(0);
             while let Some(page) = filled {
                 let mut next = pages.firsts[page];
                 while let Some(id) = next.filter(|id| pages.page(blocks[*id].end() - 1) == page) {
@@ -86,7 +87,7 @@ impl ByPosition {
                     }
                     next = blocks[id].next;
                 }
-                filled = pages.filled_from(page + 1);
+                filled = pages.filled.first_from(page + 1);
             }
         }
     }
@@ -103,14 +104,14 @@ impl Pages {
         let first = &mut self.firsts[page];
         if first.is_none_or(|first| end < blocks[first].end()) {
             *first = Some(id);
-            self.filled[page / 64] |= 1 << (page % 64);
+            self.filled.set(page);
         }
     }
 
     #[cold]
     fn grow(&mut self, count: usize) {
         self.firsts.resize(count.next_multiple_of(64), None);
-        self.filled.resize(count.div_ceil(64), 0);
+        self.filled.grow(count);
     }
 
     #[inline(always)]
@@ -128,7 +129,7 @@ impl Pages {
         }
         self.firsts[page] = next;
         if next.is_none() {
-            self.filled[page / 64] &= !(1 << (page % 64));
+            self.filled.clear(page);
         }
     }
 
@@ -147,17 +148,7 @@ impl Pages {
 
     #[inline(never)]
     fn first_behind(&self, page: usize) -> Option<BlockId> {
-        self.firsts[self.filled_from(page)?]
-    }
-
-    /// Returns the first page from this one on in which a free block ends.
-    #[inline]
-    fn filled_from(&self, page: usize) -> Option<usize> {
-        let word = page / 64;
-        let here = self.filled.get(word)? & (u64::MAX << (page % 64));
-        let rest = self.filled[word + 1..].iter().copied();
-        let (word, bits) = (word..).zip(std::iter::once(here).chain(rest)).find(|(_, bits)| *bits != 0)?;
-        Some(64 * word + bits.trailing_zeros() as usize)
+        self.firsts[self.filled.first_from(page)?]
     }
 }
 

@@ -1,5 +1,6 @@
 //! The counters, blocks and free lists of one stream, independent of driver and policy.
 
+mod bitmap;
 mod by_position;
 mod claim;
 mod exact;

@@ -142,7 +142,7 @@ impl Compact {
     /// may have different owners. Each row is as long as possible.
     pub(super) fn usable_rows(&self, owner: Owner) -> Vec<Range<u64>> {
         let blocks = &self.store.blocks;
-        let (mut rows, mut last): (Vec<Range<u64>>, _) = (Vec::new(), None);
+        let (mut rows, mut last): (Vec<Range<u64>>, _) = (Vec::with_capacity(64), None);
         self.store.free.for_each(blocks, |id| {
             let block = &blocks[id];
             if !self.owners.can_use(block, owner) {
@@ -161,7 +161,7 @@ impl Compact {
     /// Returns the chunks of the large pool that have bytes of these rows at the start or at the end, in order of their
     /// positions.
     pub(super) fn usable_chunks(&self, rows: &[Range<u64>]) -> Vec<UsableChunk> {
-        let (mut usable, mut rest) = (Vec::new(), rows);
+        let (mut usable, mut rest) = (Vec::with_capacity(64), rows);
         for (start, len) in &self.chunks[PoolKind::Large as usize] {
             let (start, len, end) = (*start, *len, start + len);
             while let [row, behind @ ..] = rest
