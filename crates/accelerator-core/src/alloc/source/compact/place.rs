@@ -134,14 +134,12 @@ impl Compact {
                 block.position <= position && position + request.size <= block.end()
             };
             let is_own = |id: &BlockId| blocks[*id].owner == owner;
-            let found = match free.of_owner(owner, PoolKind::Large).outside().filter(contains) {
-                None => free.at_in(blocks, segment, position).filter(is_own).filter(contains),
-                latest => latest,
-            };
-            if let Some(free) = found {
+            let latest = free.of_owner(owner, PoolKind::Large).outside().filter(contains);
+            let there = latest.or_else(|| free.at_in(blocks, segment, position));
+            if let Some(free) = there.filter(is_own).filter(contains) {
                 return Some(Target::In(free, position - blocks[free].position));
             }
-            match self.earlier_place(precedent, request.size, owner) {
+            match self.earlier_place(precedent, there, request.size, owner) {
                 Some((position, true)) => return Some(Target::At(position)),
                 // Polling is worthwhile, and only a miss polls.
                 Some((_, false)) if !has_polled => return None,
@@ -152,17 +150,26 @@ impl Compact {
     }
 
     /// Returns the position of the last place of a request that is free now, and whether the owner can use it. Other
-    /// streams may have used it, and it may consist of several blocks.
+    /// streams may have used it, and it may consist of several blocks. `there` is the free block at the last place.
     #[inline(never)]
-    fn earlier_place(&self, precedent: Precedent, size: u64, owner: Owner) -> Option<(u64, bool)> {
-        let log = &self.owners[owner].log;
-        let mut places = [log.last(precedent), log.last_but_one(precedent)].into_iter().flatten();
-        places.find_map(|Place { segment, position }| {
-            let can_use = match self.store.blocks.segment(segment).first {
-                Some(_) => self.can_use_in_range(position, size, owner),
+    fn earlier_place(
+        &self,
+        precedent: Precedent,
+        there: Option<BlockId>,
+        size: u64,
+        owner: Owner,
+    ) -> Option<(u64, bool)> {
+        let (log, Store { blocks, free, .. }) = (&self.owners[owner].log, &self.store);
+        let can_use = |Place { segment, position }, there: Option<BlockId>| {
+            let can_use = match blocks.segment(segment).first {
+                Some(_) => self.can_use_from(there?, position + size, owner),
                 None => self.can_use(position, size, owner), // an alias, or a segment that is gone
             };
             can_use.map(|can_use| (position, can_use))
+        };
+        log.last(precedent).and_then(|place| can_use(place, there)).or_else(|| {
+            let before = log.last_but_one(precedent)?;
+            can_use(before, free.at_in(blocks, before.segment, before.position))
         })
     }
 

@@ -106,13 +106,23 @@ impl Compact {
 
     /// Returns whether the owner can use these bytes; `None` if they are not all free.
     pub(super) fn can_use_in_range(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
-        let (mut at, end, mut known) = (position, position + size, true);
-        while at < end {
-            let block = &self.store.blocks[self.store.free.at(&self.store.blocks, at)?];
+        self.can_use_from(self.store.free.at(&self.store.blocks, position)?, position + size, owner)
+    }
+
+    /// As [`can_use_in_range`](Self::can_use_in_range), for the bytes from a free block up to this position.
+    pub(super) fn can_use_from(&self, first: BlockId, end: u64, owner: Owner) -> Option<bool> {
+        let blocks = &self.store.blocks;
+        let (mut block, mut known) = (&blocks[first], true);
+        loop {
             known &= self.owners.can_use(block, owner);
-            at = block.position + block.size;
+            if end <= block.end() {
+                return Some(known);
+            }
+            block = &blocks[block.next?];
+            if block.state != State::Free {
+                return None;
+            }
         }
-        Some(known)
     }
 
     /// Turns a part of a chunk into a backing block, for an alias that is to be mapped to it.
