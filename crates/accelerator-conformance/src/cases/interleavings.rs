@@ -39,7 +39,7 @@ pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
 }
 
 /// Returns the places in the log where the operation is stopped. Of a call that it makes many times, such as once for
-/// each page, these are the first two and the last two: between those, only the number of pages differs.
+/// each page, these are the first two and the last two: between those, usually only the number of pages differs.
 fn places(log: &[Call]) -> impl Iterator<Item = usize> {
     let of_this_kind = |calls: &[Call], call| calls.iter().filter(|other| **other == call).count();
     (0..log.len()).filter(move |place| {

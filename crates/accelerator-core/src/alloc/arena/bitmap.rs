@@ -1,4 +1,4 @@
-//! A set of small numbers, in which the next one is found without a look at each between.
+//! A set of small numbers that finds the next one without looking at each number between.
 
 /// A bit for each number. A bit of the summary says whether a word of the bits has any.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ fn bit(number: usize) -> u64 {
     1 << (number % 64)
 }
 
-/// Returns the first number from this one on that has the same word, and whose bit is set.
+/// Returns the first number from this one on that is in the same word, and whose bit is set.
 #[inline(always)]
 fn first_in_word(words: &[u64], number: usize) -> Option<usize> {
     let bits = words.get(number / 64)? & (u64::MAX << (number % 64));

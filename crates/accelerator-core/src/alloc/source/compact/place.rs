@@ -160,16 +160,16 @@ impl Compact {
         owner: Owner,
     ) -> Option<(u64, bool)> {
         let (log, Store { blocks, free, .. }) = (&self.owners[owner].log, &self.store);
-        let can_use = |Place { segment, position }, there: Option<BlockId>| {
+        let if_free = |Place { segment, position }, there: Option<BlockId>| {
             let can_use = match blocks.segment(segment).first {
                 Some(_) => self.can_use_from(there?, position + size, owner),
                 None => self.can_use(position, size, owner), // an alias, or a segment that is gone
             };
             can_use.map(|can_use| (position, can_use))
         };
-        log.last(precedent).and_then(|place| can_use(place, there)).or_else(|| {
+        log.last(precedent).and_then(|place| if_free(place, there)).or_else(|| {
             let before = log.last_but_one(precedent)?;
-            can_use(before, free.at_in(blocks, before.segment, before.position))
+            if_free(before, free.at_in(blocks, before.segment, before.position))
         })
     }
 

@@ -41,6 +41,9 @@ impl UsableChunk {
     }
 }
 
+/// Room for the rows and chunks of most misses, so that their lists need not grow.
+const USUAL: usize = 64;
+
 impl Compact {
     /// Returns the newest range of an owner.
     pub(super) fn range(&self, owner: Owner, pool: PoolKind) -> Option<usize> {
@@ -152,7 +155,7 @@ impl Compact {
     /// may have different owners. Each row is as long as possible.
     pub(super) fn usable_rows(&self, owner: Owner) -> Vec<Range<u64>> {
         let blocks = &self.store.blocks;
-        let (mut rows, mut last): (Vec<Range<u64>>, _) = (Vec::with_capacity(64), None);
+        let (mut rows, mut last): (Vec<Range<u64>>, _) = (Vec::with_capacity(USUAL), None);
         self.store.free.for_each(blocks, |id| {
             let block = &blocks[id];
             if !self.owners.can_use(block, owner) {
@@ -171,7 +174,10 @@ impl Compact {
     /// Returns the chunks of the large pool that have bytes of these rows at the start or at the end, in order of their
     /// positions.
     pub(super) fn usable_chunks(&self, rows: &[Range<u64>]) -> Vec<UsableChunk> {
-        let (mut usable, mut rest) = (Vec::with_capacity(64), rows);
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let (mut usable, mut rest) = (Vec::with_capacity(USUAL), rows);
         for (start, len) in &self.chunks[PoolKind::Large as usize] {
             let (start, len, end) = (*start, *len, start + len);
             while let [row, behind @ ..] = rest
