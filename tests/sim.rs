@@ -8,6 +8,8 @@ mod faulty;
 mod faulty_graphs;
 #[path = "sim/faulty_virtual_memory.rs"]
 mod faulty_virtual_memory;
+#[path = "sim/keys.rs"]
+mod keys;
 #[path = "sim/simulated.rs"]
 mod simulated;
 #[path = "sim/suite.rs"]
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     }
     let trials = [
         simulated::trials(),
+        keys::trials(),
         virtual_memory::trials(),
         faulty::trials(),
         faulty_graphs::trials(),

@@ -3,7 +3,7 @@
 use super::source::Finding;
 
 /// Everything in the top folder except dotfiles and build output.
-const TOP_LEVEL: [&str; 16] = [
+const TOP_LEVEL: [&str; 17] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.lock",
@@ -18,12 +18,13 @@ const TOP_LEVEL: [&str; 16] = [
     "crates",
     "deny.toml",
     "docs",
+    "python",
     "rust-toolchain.toml",
     "tests",
 ];
 
 /// The packages of ours that each package may depend on outside tests. A package that is not listed may depend on any.
-const MAY_NEED: [(&str, &[&str]); 6] = [
+const MAY_NEED: [(&str, &[&str]); 7] = [
     ("crates/accelerator-core", &[]),
     ("crates/accelerator-conformance", &["accelerator-core"]),
     ("crates/accelerator-tracker", &["accelerator-core", "accelerator"]),
@@ -38,6 +39,7 @@ const MAY_NEED: [(&str, &[&str]); 6] = [
             "accelerator-vulkan",
         ],
     ),
+    ("crates/accelerator-torch", &["accelerator-core", "accelerator-cuda", "accelerator-host"]),
     ("crates/level-zero-sys", &[]),
     ("backends", &["accelerator-core", "level-zero-sys"]),
 ];

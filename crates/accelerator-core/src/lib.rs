@@ -25,9 +25,9 @@ pub use accelerator::Accelerator;
 #[doc(hidden)]
 pub use alloc::ChunkLengths;
 pub use alloc::{
-    Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
-    HistoryAction, HistoryContext, HistoryEntry, MemPoolRequests, MemPoolRoute, Policy, PoolCheckpoint, Recording,
-    RestoreError, RestoredPool, RoundupDivisions,
+    Allocation, AllocationKey, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation,
+    History, HistoryAction, HistoryContext, HistoryEntry, MemPoolRequests, MemPoolRoute, Policy, PoolCheckpoint,
+    Recording, RestoreError, RestoredPool, RoundupDivisions,
 };
 pub use backend::{Backend, EventFlags, PeerCopies, Place, StreamKind};
 pub use backend_kit::{Accounting, read_capacity, read_variable};

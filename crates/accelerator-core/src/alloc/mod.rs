@@ -32,8 +32,8 @@ mod source;
 mod stats;
 
 pub use self::allocator::{
-    Allocation, CachingAllocator, ForeignAllocation, MemPoolRequests, MemPoolRoute, PoolCheckpoint, RestoreError,
-    RestoredPool,
+    Allocation, AllocationKey, CachingAllocator, ForeignAllocation, MemPoolRequests, MemPoolRoute, PoolCheckpoint,
+    RestoreError, RestoredPool,
 };
 pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 pub(crate) use self::pending::EventQueues;

@@ -9,6 +9,10 @@ use crate::types::StreamId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArenaId(u32);
 
+/// In a packed number: the bit of private pools, and the arena that all streams share.
+const PACKED_PRIVATE: u32 = 1 << 23;
+const PACKED_SHARED: u32 = (1 << 24) - 1;
+
 impl ArenaId {
     /// The arena that all streams share.
     pub(crate) const SHARED: Self = Self(u32::MAX);
@@ -32,8 +36,48 @@ impl ArenaId {
         (self != Self::SHARED && self.0 & Self::PRIVATE != 0).then_some(self.0 & !Self::PRIVATE)
     }
 
+    /// Returns the number in 24 bits, unless it is too high.
+    #[inline(always)]
+    pub(crate) const fn packed(self) -> Option<u32> {
+        /// The bits between that of private pools and those that are packed.
+        const DROPPED: u32 = ArenaId::PRIVATE - PACKED_PRIVATE;
+        match self {
+            Self::SHARED => Some(PACKED_SHARED),
+            Self(number) if number & DROPPED != 0 || number == Self::PRIVATE | (PACKED_PRIVATE - 1) => None,
+            Self(number) => Some(number >> 8 & PACKED_PRIVATE | number & (PACKED_PRIVATE - 1)),
+        }
+    }
+
+    /// Returns the arena of a packed number.
+    #[inline(always)]
+    pub(crate) const fn unpacked(packed: u32) -> Self {
+        match packed {
+            PACKED_SHARED => Self::SHARED,
+            _ => Self((packed & PACKED_PRIVATE) << 8 | packed & (PACKED_PRIVATE - 1)),
+        }
+    }
+
     #[inline(always)]
     pub(crate) const fn get(self) -> u32 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_numbers_are_those_of_one_arena() {
+        let most = (1 << 23) - 1;
+        let packed = [0, 1, most, 1 << 31, 1 << 31 | 7, 1 << 31 | (most - 1), u32::MAX].map(ArenaId);
+        for arena in packed {
+            let number = arena.packed().unwrap();
+            assert!(number < 1 << 24);
+            assert_eq!(ArenaId::unpacked(number), arena);
+        }
+        for too_high in [1 << 23, 1 << 30, 1 << 31 | most, 1 << 31 | 1 << 23, u32::MAX - 1] {
+            assert_eq!(ArenaId(too_high).packed(), None, "{too_high:#x}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{AllocatedBlock, OwnSegments};
+use crate::alloc::arena::{AllocatedBlock, Arena, OwnSegments};
 use crate::alloc::blocks::State;
 use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::graphs::CaptureMode;
@@ -128,15 +128,16 @@ impl DeviceAllocator {
     pub(crate) fn allocated_in(&self, id: MemPoolId) -> Vec<AllocatedBlock> {
         let mut allocated = Vec::new();
         for id in self.mem_pools.arenas(id) {
-            let arena = self.arenas().of(id).lock();
-            let blocks = &arena.store().blocks;
-            let in_segments = blocks.segments().flat_map(|(segment, _)| blocks.of_segment(segment)).map(|(id, _)| id);
-            let in_aliases = arena.aliases().into_iter().flat_map(|(_, blocks)| blocks);
-            let live = in_segments.chain(in_aliases).filter(|id| blocks[*id].state == State::Allocated);
-            allocated.extend(live.map(|id| arena.store().allocated(id)));
+            allocated.extend(allocated_blocks(&self.arenas().of(id).lock()));
         }
         allocated.sort_by_key(AllocatedBlock::address);
         allocated
+    }
+
+    /// Returns the allocated block that starts at this address. Looks at every block.
+    pub(crate) fn allocated_at(&self, address: u64) -> Option<AllocatedBlock> {
+        let is_there = |block: &AllocatedBlock| block.address() == address;
+        self.arenas().all().find_map(|arena| allocated_blocks(&arena.lock()).find(is_there))
     }
 
     fn check_private(&self, id: MemPoolId) -> Result<()> {
@@ -146,4 +147,14 @@ impl DeviceAllocator {
     pub(super) fn known(&self, id: MemPoolId, is_known: bool) -> Result<()> {
         if is_known { Ok(()) } else { Err(self.pool_error(id, "does not exist, or is not in use any more")) }
     }
+}
+
+/// Returns the allocated blocks of an arena.
+fn allocated_blocks(arena: &Arena) -> impl Iterator<Item = AllocatedBlock> {
+    let store = arena.store();
+    let blocks = &store.blocks;
+    let in_segments = blocks.segments().flat_map(|(segment, _)| blocks.of_segment(segment)).map(|(id, _)| id);
+    let in_aliases = arena.aliases().into_iter().flat_map(|(_, blocks)| blocks);
+    let live = in_segments.chain(in_aliases).filter(|id| blocks[*id].state == State::Allocated);
+    live.map(|id| store.allocated(id))
 }

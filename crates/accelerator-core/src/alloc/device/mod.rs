@@ -124,6 +124,15 @@ impl DeviceAllocator {
         self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
     }
 
+    /// As [`record_use`](Self::record_use), for a stream that may be the block's own, whose use needs no record.
+    pub(crate) fn record_use_unless_own(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
+        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
+        let mut arena = self.arenas().of(arena).lock();
+        if arena.stream_of(block) != stream {
+            arena.record_use(block, User { stream, is_captured });
+        }
+    }
+
     /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.
     #[inline(always)]
     pub(crate) fn record_work(&self, arena: ArenaId, block: BlockId, stream: StreamId) {

@@ -1,0 +1,91 @@
+//! An allocation in one word.
+#![allow(unsafe_code)] // whoever uses a key vouches for it
+
+use std::num::NonZeroU64;
+
+use super::{Allocation, CachingAllocator};
+use crate::alloc::arena::ArenaId;
+use crate::alloc::blocks::{BlockId, Id};
+use crate::backend::Backend;
+use crate::stream::Stream;
+use crate::types::Result;
+
+/// An [`Allocation`] in one word, for programs that have no room for more. PyTorch's tensors, for example, keep a
+/// single pointer for their deleter.
+///
+/// Like an allocation, a key is not a guard. Unlike one, it can be copied, so its methods are unsafe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AllocationKey(NonZeroU64);
+
+impl AllocationKey {
+    /// The number of bits that a key may have. The bits above are always zero, so they can hold the number of a device.
+    pub const BITS: u32 = 56;
+
+    /// Returns the word.
+    #[inline(always)]
+    pub const fn get(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// Returns the key of this word, which came from [`get`](Self::get).
+    #[inline(always)]
+    pub const fn new(word: NonZeroU64) -> Self {
+        Self(word)
+    }
+
+    #[inline(always)]
+    fn of(arena: ArenaId, block: BlockId) -> Option<Self> {
+        let block = NonZeroU64::MIN.saturating_add(block.index() as u64);
+        arena.packed().map(|arena| Self(block | u64::from(arena) << 32))
+    }
+
+    #[inline(always)]
+    fn parts(self) -> (ArenaId, BlockId) {
+        let word = self.0.get();
+        (ArenaId::unpacked((word >> 32) as u32), BlockId::at((word as u32).wrapping_sub(1) as usize))
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Turns the allocation into its key.
+    ///
+    /// # Errors
+    /// The allocation itself, if its stream or pool has too high a number for a key: 2²³ or more.
+    #[inline(always)]
+    pub fn into_key(self) -> Result<AllocationKey, Self> {
+        AllocationKey::of(self.arena, self.block).ok_or(self)
+    }
+}
+
+impl<B: Backend> CachingAllocator<B> {
+    /// As [`free`](Self::free), by key.
+    ///
+    /// # Safety
+    /// The key came from an allocation of this allocator, which has not been freed since.
+    #[inline(always)]
+    pub unsafe fn free_by_key(&self, key: AllocationKey) {
+        let (arena, block) = key.parts();
+        self.device.free(arena, block);
+    }
+
+    /// Returns the key of the allocation that starts at this [`trace_address`](crate::DevicePtr::trace_address), if
+    /// there is one. Looks at every block.
+    pub fn key_at(&self, address: u64) -> Option<AllocationKey> {
+        let block = self.device.allocated_at(address)?;
+        AllocationKey::of(block.arena, block.block)
+    }
+
+    /// As [`record_use`](Self::record_use), by key.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
+    ///
+    /// # Safety
+    /// As for [`free_by_key`](Self::free_by_key).
+    pub unsafe fn record_use_by_key(&self, key: AllocationKey, stream: Stream<B>) -> Result<()> {
+        stream.check(self.owner)?;
+        let (arena, block) = key.parts();
+        self.device.record_use_unless_own(arena, block, stream.id());
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The backend: a GPU's memory for `torch.cuda`, or the host's for tensors of the CPU.
+#![allow(unsafe_code)] // streams of PyTorch
+
+use std::ffi::c_void;
+
+use accelerator_core::Stream;
+
+use crate::devices::Device;
+
+#[cfg(feature = "host")]
+pub(crate) use accelerator_host::Host as Driver;
+
+#[cfg(not(feature = "host"))]
+pub(crate) use accelerator_cuda::Cuda as Driver;
+
+/// Makes one of PyTorch's streams a stream of the device.
+#[cfg(not(feature = "host"))]
+pub(crate) fn adopt(device: Device, handle: *mut c_void) -> Stream<Driver> {
+    /// `cudaStreamLegacy`, the default stream by another name.
+    const LEGACY: usize = 1;
+    if handle.addr() <= LEGACY {
+        return device.default_stream();
+    }
+    // SAFETY: PyTorch's streams are of the primary context, and live as long as the process.
+    let native = unsafe { device.backend().adopt(handle.cast()) };
+    // SAFETY: As above.
+    unsafe { device.external_stream(native) }
+}
+
+/// Returns PyTorch's handle of a stream that is not the default one.
+#[cfg(not(feature = "host"))]
+pub(crate) fn handle(stream: Stream<Driver>) -> usize {
+    stream.native().native().addr()
+}
+
+/// Tensors of the CPU have no streams.
+#[cfg(feature = "host")]
+pub(crate) fn adopt(device: Device, _: *mut c_void) -> Stream<Driver> {
+    device.default_stream()
+}
+
+#[cfg(feature = "host")]
+pub(crate) fn handle(_: Stream<Driver>) -> usize {
+    0
+}

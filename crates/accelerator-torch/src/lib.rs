@@ -1,0 +1,25 @@
+//! The caching allocator inside PyTorch.
+//!
+//! A shared library of C functions, which the Python package `accelerator_alloc` puts behind PyTorch's allocator
+//! interface. It contains no symbol of Python or PyTorch, so one build serves all of their versions.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `boundary` | errors and panics become numbers and a text |
+//! | `driver` | the backend: CUDA, or the host for tensors of the CPU |
+//! | `devices` | the devices, their settings, and PyTorch's streams on them |
+//! | `memory` | allocation, free, uses by other streams |
+//! | `pools` | private pools, and requests that go to them |
+//! | `statistics` | statistics, peaks and limits |
+//! | `snapshot` | segments and blocks |
+//! | `history` | the recorded history |
+#![allow(unreachable_pub, reason = "exported functions go by their C names")]
+
+mod boundary;
+mod devices;
+mod driver;
+mod history;
+mod memory;
+mod pools;
+mod snapshot;
+mod statistics;

@@ -1,0 +1,175 @@
+//! Allocation, free, and uses by other streams.
+//!
+//! The memory of a tensor has a *context*: one word, which PyTorch keeps in the tensor's `DataPtr` and hands to its
+//! deleter. It holds the allocation's key and the number of the device, so that no table is searched. Memory that
+//! PyTorch requests without a `DataPtr` is known by its address.
+#![allow(unsafe_code)] // exported functions
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::num::NonZeroU64;
+use std::sync::Mutex;
+
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{Allocation, AllocationKey, DevicePtr, DriverError, DriverErrorKind, Error, Result};
+
+use crate::boundary::{or, status};
+use crate::devices::{self, Device, device, opened};
+use crate::driver::Driver;
+
+/// The memory of a tensor.
+#[repr(C)]
+pub struct Memory {
+    /// Its address; 0 for no bytes.
+    pub address: u64,
+    /// Its context; 0 for no bytes.
+    pub context: u64,
+}
+
+/// Allocates memory for a tensor on a stream.
+///
+/// # Safety
+/// `stream` is PyTorch's stream of this device, and `memory` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_allocate(
+    size: usize,
+    index: c_int,
+    stream: *mut c_void,
+    memory: *mut Memory,
+) -> c_int {
+    status(|| {
+        let allocated = allocate(size, index, stream)?;
+        // SAFETY: The caller's promise.
+        unsafe { memory.write(allocated) };
+        Ok(())
+    })
+}
+
+#[inline(always)]
+fn allocate(size: usize, index: c_int, stream: *mut c_void) -> Result<Memory> {
+    let device = device(index)?;
+    let Some(size) = NonZeroU64::new(size as u64) else { return Ok(Memory { address: 0, context: 0 }) };
+    let allocation = device.allocator().allocate(size, devices::stream(device, stream))?;
+    let address = allocation.ptr().trace_address();
+    let key = allocation.into_key().map_err(|allocation| without_key(device, allocation))?;
+    Ok(Memory { address, context: context(index, key) })
+}
+
+#[cold]
+fn without_key(device: Device, allocation: Allocation<Driver>) -> Error {
+    let freed = device.allocator().free(allocation);
+    let why = "the number of streams or pools is too high";
+    let source = DriverError::refused(DriverErrorKind::Unsupported, "accelerator_torch_allocate", why);
+    freed.err().map_or_else(|| Error::Driver { device: device.device(), source }, Error::from)
+}
+
+/// Makes a context: an odd number, which no address is.
+#[inline(always)]
+fn context(index: c_int, key: AllocationKey) -> u64 {
+    (index as u64) << (AllocationKey::BITS + 1) | key.get().get() << 1 | 1
+}
+
+/// Splits a context into the device and the key.
+#[inline(always)]
+fn parts(context: u64) -> Option<(Device, AllocationKey)> {
+    let key = NonZeroU64::new(context >> 1 & ((1 << AllocationKey::BITS) - 1))?;
+    let device = device((context >> (AllocationKey::BITS + 1)) as c_int).ok()?;
+    Some((device, AllocationKey::new(key)))
+}
+
+/// Frees the memory of a tensor.
+///
+/// # Safety
+/// The context came from [`accelerator_torch_allocate`], and the memory has not been freed since.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_free(context: u64) {
+    or((), || {
+        if let Some((device, key)) = parts(context) {
+            // SAFETY: The caller's promise.
+            unsafe { device.allocator().free_by_key(key) };
+        }
+    });
+}
+
+/// Notes that a stream uses the memory of a tensor.
+///
+/// # Safety
+/// As for [`accelerator_torch_free`], and `stream` is PyTorch's stream of the same device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_record_use(context: u64, stream: *mut c_void) -> c_int {
+    status(|| match parts(context) {
+        None => Ok(()),
+        Some((device, key)) => {
+            let stream = devices::stream(device, stream);
+            // SAFETY: The caller's promise.
+            unsafe { device.allocator().record_use_by_key(key, stream) }
+        }
+    })
+}
+
+type Contexts = Mutex<Option<HashMap<u64, u64>>>;
+
+/// The contexts of memory that is known by its address, in parts with a lock each.
+static RAW: [Contexts; 64] = [const { Mutex::new(None) }; 64];
+
+fn raw(address: u64) -> &'static Contexts {
+    /// An odd number whose multiples have well-mixed high bits.
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    &RAW[((address >> 9).wrapping_mul(MIX) >> 58) as usize]
+}
+
+/// Allocates memory that is known by its address.
+///
+/// # Safety
+/// `stream` is PyTorch's stream of this device, and `address` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_raw_allocate(
+    size: usize,
+    index: c_int,
+    stream: *mut c_void,
+    address: *mut u64,
+) -> c_int {
+    status(|| {
+        let memory = allocate(size, index, stream)?;
+        if memory.context != 0 {
+            lock(raw(memory.address)).get_or_insert_default().insert(memory.address, memory.context);
+        }
+        // SAFETY: The caller's promise.
+        unsafe { address.write(memory.address) };
+        Ok(())
+    })
+}
+
+/// Returns the context of memory by its address, and forgets the address.
+fn taken(address: u64) -> Option<u64> {
+    let raw = lock(raw(address)).as_mut().and_then(|contexts| contexts.remove(&address));
+    raw.or_else(|| context_at(address))
+}
+
+/// Returns the context of the allocation that starts at this address. Looks at every block.
+pub(crate) fn context_at(address: u64) -> Option<u64> {
+    opened().find_map(|device| Some(context(device.device().index as c_int, device.allocator().key_at(address)?)))
+}
+
+/// Frees memory by its address: that of [`accelerator_torch_raw_allocate`], or that of a tensor whose deleter PyTorch
+/// has taken away, as its graph trees do. Returns false for memory that is not ours.
+///
+/// # Safety
+/// The memory has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_raw_free(address: u64) -> bool {
+    or(false, || {
+        let context = taken(address);
+        if let Some(context) = context {
+            // SAFETY: The caller's promise.
+            unsafe { accelerator_torch_free(context) };
+        }
+        context.is_some()
+    })
+}
+
+/// Returns whether an allocation of ours starts at this address.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_owns(address: u64) -> bool {
+    or(false, || context_at(address).is_some())
+}

@@ -1,0 +1,87 @@
+"""The statistics and histories of training jobs equal those of PyTorch's own allocator."""
+
+import unittest
+
+from jobs import together, train
+
+MODELS = ("transformer", "convolution", "experts")
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:64,garbage_collection_threshold:0.8",
+    "roundup_power2_divisions:4",
+    "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+    "large_segment_size_mb:40",
+)
+
+
+class Statistics(unittest.TestCase):
+    maxDiff = None
+
+    def test_they_equal_those_of_pytorch(self):
+        jobs = [(model, conf) for model in MODELS for conf in SETTINGS]
+        for job, (native, ours) in zip(jobs, together(jobs)):
+            with self.subTest(job=job):
+                self.assertGreater(native["allocation.all.allocated"], 200)
+                self.assertEqual(len(native), 123)
+                self.assertEqual(native, ours)
+
+    def test_the_policy_compact_reserves_less(self):
+        native, ours = (train("experts", conf, ours) for conf, ours in (("", False), ("policy:compact", True)))
+        ratios = [one["reserved_bytes.all.peak"] / one["requested_bytes.all.peak"] for one in (native, ours)]
+        self.assertGreater(ratios[0], 1.1)
+        self.assertLess(ratios[1], 1.03)
+
+
+class Histories(unittest.TestCase):
+    def test_they_equal_those_of_pytorch(self):
+        jobs = [("experts", ""), ("experts", "expandable_segments:True")]
+        for job, (native, ours) in zip(jobs, together(jobs, record=True)):
+            with self.subTest(job=job):
+                (entries, completed, segments), our_events = map(events, (native, ours))
+                self.assertGreater(len(entries), 1000)
+                self.assertGreater(len(completed), 400)
+                self.assertEqual((entries, completed, segments), our_events)
+
+
+def events(snapshot):
+    """Returns the entries of a history and the segments, in a form that does not depend on addresses and handles.
+
+    The entries ``free_completed`` come extra and sorted: when a stream has finished depends on the driver.
+    """
+    start = min(segment["address"] for segment in snapshot["segments"])
+    streams = {}
+    entries = [
+        (
+            entry["action"],
+            entry["size"],
+            entry["addr"] - start,
+            streams.setdefault(entry["stream"], len(streams)),
+            lines(entry),
+        )
+        for entry in snapshot["device_traces"][0]
+        if entry["action"] != "snapshot"
+    ]
+    segments = [
+        (
+            segment["address"] - start,
+            segment["total_size"],
+            segment["segment_type"],
+            segment["is_expandable"],
+            [(block["address"] - start, block["size"], block["state"]) for block in segment["blocks"]],
+        )
+        for segment in sorted(snapshot["segments"], key=lambda segment: segment["address"])
+    ]
+    completed = sorted(entry for entry in entries if entry[0] == "free_completed")
+    return [entry for entry in entries if entry[0] != "free_completed"], completed, segments
+
+
+def lines(entry):
+    """Returns the lines of the training program in a stack. Events that PyTorch causes by itself have another one."""
+    if entry["action"] not in ("alloc", "free_requested"):
+        return ()
+    return tuple(frame["line"] for frame in entry.get("frames", ()) if frame["filename"].endswith("train.py"))
+
+
+if __name__ == "__main__":
+    unittest.main()

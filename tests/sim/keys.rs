@@ -1,0 +1,120 @@
+//! Allocations by their keys: the same statistics and blocks as by allocations, under every policy.
+#![expect(unsafe_code, reason = "keys are used by unsafe methods")]
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+
+use accelerator_conformance::{Controls, Sim};
+use accelerator_core::{
+    Accelerator, Allocation, AllocationKey, AllocatorConfig, DevicePtr, Error, MIB, MemPool, MemPoolOptions, Stream,
+};
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let settings = ["", "expandable_segments:True", "policy:compact"];
+    let frees = settings.map(|settings| {
+        let name = if settings.is_empty() { "default" } else { settings };
+        Trial::test(format!("keys::free_as_allocations_do ({name})"), move || frees(settings))
+    });
+    let uses = settings.map(|settings| {
+        let name = if settings.is_empty() { "default" } else { settings };
+        Trial::test(format!("keys::uses_are_waited_for ({name})"), move || uses(settings))
+    });
+    frees.into_iter().chain(uses).chain([Trial::test("keys::of_pools_are_restored", pools)]).collect()
+}
+
+type Device = &'static Accelerator<Sim>;
+
+fn device(settings: &str) -> Result<Device, Failed> {
+    Ok(Accelerator::new(Sim::new(1024 * MIB), 0, AllocatorConfig::default().updated(settings)?)?)
+}
+
+fn allocate(device: Device, bytes: u64, stream: Stream<Sim>) -> Result<Allocation<Sim>, Failed> {
+    Ok(device.allocator().allocate(NonZeroU64::new(bytes).ok_or("no bytes")?, stream)?)
+}
+
+fn key_of(allocation: Allocation<Sim>) -> Result<AllocationKey, Failed> {
+    let key = allocation.into_key().map_err(|allocation| format!("{allocation:?} has no key"))?;
+    assert_eq!(key.get().get() >> AllocationKey::BITS, 0);
+    Ok(AllocationKey::new(key.get()))
+}
+
+fn frees(settings: &str) -> Result<(), Failed> {
+    let (by_key, by_allocation) = (device(settings)?, device(settings)?);
+    let streams = [by_key, by_allocation].map(|device| [device.default_stream(), device.stream(0).unwrap()]);
+    let (mut keys, mut allocations) = (HashMap::new(), HashMap::new());
+    let mut random = fastrand::Rng::with_seed(1);
+    for number in 0..2_000_u64 {
+        if number % 3 != 2 {
+            let (bytes, stream) = (random.u64(1..=4 * MIB) >> random.u32(..12), random.usize(..2));
+            let allocated = allocate(by_key, bytes.max(1), streams[0][stream])?;
+            let address = allocated.ptr().trace_address();
+            let key = key_of(allocated)?;
+            assert_eq!(by_key.allocator().key_at(address), Some(key));
+            keys.insert(number, (key, address));
+            allocations.insert(number, allocate(by_allocation, bytes.max(1), streams[1][stream])?);
+        } else if let Some(number) = keys.keys().copied().min_by_key(|number| number.wrapping_mul(0x9e37_79b9)) {
+            let (key, address) = keys.remove(&number).ok_or("it is live")?;
+            // SAFETY: The key's allocation has not been freed.
+            unsafe { by_key.allocator().free_by_key(key) };
+            assert_eq!(by_key.allocator().key_at(address), None);
+            by_allocation.allocator().free(allocations.remove(&number).ok_or("it is live")?)?;
+        }
+        assert_eq!(by_key.allocator().statistics(), by_allocation.allocator().statistics());
+    }
+    let layout = |device: Device| {
+        let segments = device.allocator().snapshot().segments.into_iter();
+        segments.map(|segment| (segment.total_size, segment.blocks)).collect::<Vec<_>>()
+    };
+    assert_eq!(layout(by_key), layout(by_allocation));
+    Ok(())
+}
+
+/// A use by another stream is waited for. One by the allocation's own stream is not.
+fn uses(settings: &str) -> Result<(), Failed> {
+    let device = device(settings)?;
+    let (own, other) = (device.default_stream(), device.stream(0)?);
+    for (user, is_waited_for) in [(own, false), (other, true)] {
+        let allocated = allocate(device, 20 * MIB, own)?;
+        let address = allocated.ptr().trace_address();
+        let key = key_of(allocated)?;
+        device.backend().hold(user.native());
+        // SAFETY: The key's allocation has not been freed.
+        unsafe { device.allocator().record_use_by_key(key, user) }?;
+        // SAFETY: As above.
+        unsafe { device.allocator().free_by_key(key) };
+        let next = allocate(device, 20 * MIB, own)?;
+        assert_eq!(next.ptr().trace_address() != address, is_waited_for);
+        device.backend().release(user.native());
+        device.allocator().free(next)?;
+    }
+    let foreign = self::device(settings)?.default_stream();
+    let key = key_of(allocate(device, 1, own)?)?;
+    // SAFETY: The key's allocation has not been freed.
+    let refused = unsafe { device.allocator().record_use_by_key(key, foreign) };
+    assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
+    Ok(())
+}
+
+fn pools() -> Result<(), Failed> {
+    let device = device("")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    let inside = |bytes| {
+        let _guard = pool.use_pool();
+        allocate(device, bytes, stream)
+    };
+    let kept = inside(3 * MIB)?;
+    let address = kept.ptr().trace_address();
+    let checkpoint = allocator.checkpoint_pool(pool.id())?;
+    let _ = [key_of(kept)?, key_of(inside(5 * MIB)?)?];
+    // SAFETY: No key is used any more.
+    let restored = unsafe { allocator.restore_pool_by_key(&checkpoint) }?;
+    assert_eq!(restored.freed.len(), 2);
+    assert_eq!(restored.allocated.iter().map(|ptr| ptr.trace_address()).collect::<Vec<_>>(), [address]);
+    let key = allocator.key_at(address).ok_or("it is allocated again")?;
+    // SAFETY: The key was just found.
+    unsafe { allocator.free_by_key(key) };
+    assert!(allocator.pool_allocations(pool.id()).is_empty());
+    Ok(())
+}
