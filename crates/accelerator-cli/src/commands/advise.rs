@@ -20,6 +20,13 @@ pub struct Arguments {
     /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
+    /// Print the advice as JSON
+    ///
+    /// `text` is the advice for readers. `set` has the recommended settings: an empty text for the default ones, and
+    /// null if nothing is worth a change. `settings` has the results of all: peaks and sizes in bytes, and `smallest`
+    /// is null if the job never completes.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     reading: Reading,
 }
@@ -36,7 +43,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let comparison = Comparison::of(&trace, &settings, None, &progress)?;
     progress.finish_and_clear();
     if let Some(advice) = Advice::of(&comparison, &now) {
-        write!(std::io::stdout(), "{advice}")?;
+        let mut out = std::io::stdout().lock();
+        if arguments.json {
+            advice.write_json(&mut out)?;
+        } else {
+            write!(out, "{advice}")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,10 +17,10 @@ const LOSS: f64 = 0.01;
 
 /// Advice for a job. It is formatted as text.
 pub(crate) struct Advice<'a> {
-    comparison: &'a Comparison,
+    pub(super) comparison: &'a Comparison,
     /// The row of the current settings: those that the job was recorded with, or the defaults.
-    now: &'a Row,
-    best: Option<&'a Row>,
+    pub(super) now: &'a Row,
+    pub(super) best: Option<&'a Row>,
     /// The best of the settings that work on every device, if `best` does not.
     everywhere: Option<&'a Row>,
 }

@@ -4,6 +4,7 @@
 mod advice;
 mod capacity;
 mod comparison;
+mod json;
 mod matrix;
 mod setting;
 mod table;

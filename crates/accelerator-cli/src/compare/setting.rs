@@ -80,6 +80,15 @@ impl Setting {
         self.name.strip_suffix(UNMAPPED).unwrap_or(&self.name)
     }
 
+    /// Returns the settings in the syntax of the environment variables, also those that have a name instead of a text.
+    pub(crate) fn conf(&self) -> String {
+        match self.name.as_str() {
+            DEFAULT => String::new(),
+            Self::RECORDED => self.config.to_string(),
+            _ => self.text().to_owned(),
+        }
+    }
+
     /// Returns whether they have a different effect, or none, on a device without virtual memory.
     pub(crate) fn needs_virtual_memory(&self) -> bool {
         self.maps && (self.config.expandable_segments || self.config.policy == Policy::Compact)

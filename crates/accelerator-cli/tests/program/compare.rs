@@ -144,6 +144,39 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
 }
 
 #[test]
+fn advice_for_programs_is_the_same_as_that_for_readers() {
+    let advise = |lines: &str| {
+        let ended = run_with_input(&["advise", "--json", "-"], lines.as_bytes());
+        assert_eq!(ended.status, Some(0), "{}", ended.error);
+        serde_json::from_str::<serde_json::Value>(&ended.out).unwrap()
+    };
+    let grows = advise(&growing());
+    assert_eq!((&grows["now"], &grows["set"]), (&"".into(), &EXPANDABLE.into()));
+    let text = run_with_input(&["advise", "-"], growing().as_bytes()).out;
+    // Host times in the table differ from run to run.
+    let around_table = |text: &str| {
+        let (verdict, rest) = text.split_once("\n\n").unwrap();
+        format!("{verdict}{}", &rest[rest.find("\n\nWhy: ").unwrap()..])
+    };
+    assert_eq!(around_table(grows["text"].as_str().unwrap()), around_table(&text));
+    // 550 MiB are reserved for 100 MiB, in 10 device calls.
+    let settings = grows["settings"].as_array().unwrap();
+    let of = |name: &str| settings.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!((&of("default")["requested"], &of("default")["reserved"]), (&(100 << 20).into(), &(550 << 20).into()));
+    assert_eq!((&of("default")["device_calls"], &of("default")["smallest"]), (&10.into(), &(100 << 20).into()));
+    let unmapped = of("policy:compact, no mapping");
+    assert_eq!((&unmapped["conf"], &unmapped["virtual_memory"]), (&"policy:compact".into(), &false.into()));
+
+    assert!(advise("alloc 1 104857600 0\n")["set"].is_null());
+    let never = advise("fraction 0\nalloc 1 5 0\n");
+    assert!(never["settings"].as_array().unwrap().iter().all(|row| row["smallest"].is_null()), "{never}");
+    // The recorded settings are worse than the default.
+    let large = advise("conf roundup_power2_divisions:2\nalloc 1 110100480 0\n");
+    assert!(large["now"].as_str().unwrap().starts_with("roundup_power2_divisions:[1:2,2:2,"), "{large}");
+    assert_eq!(large["set"], "");
+}
+
+#[test]
 fn input_that_cannot_be_compared_is_reported() {
     run(&["advise"]).fails(2, "<TRACE>");
     run(&["advise", "/no/such/file"]).fails(1, "/no/such/file: No such file");
