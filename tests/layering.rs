@@ -17,7 +17,7 @@ const TRACKER: &str = "crates/accelerator-tracker/src";
 /// The host has no driver that maps memory, so it does that itself. Level Zero's drivers must be tested to find out
 /// what they can map.
 const BACKENDS: [(&str, usize, &[&str]); 5] = [
-    ("backends/cuda", 820, &["devices.rs", "marks.rs", "native.rs", "view.rs"]),
+    ("backends/cuda", 840, &["devices.rs", "marks.rs", "native.rs", "view.rs"]),
     ("backends/host", 580, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),
     ("backends/opencl", 1010, &["devices.rs", "kernel_argument.rs", "launch.rs", "native.rs", "ocl.rs"]),
     (

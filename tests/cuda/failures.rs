@@ -97,10 +97,10 @@ fn another() -> Outcome {
 }
 
 fn failed_wait() -> Outcome {
-    // The copy sets the context, and then the wait does. Only the wait makes the other calls.
+    // The copy looks at the context, and then the wait does. Only the wait makes the other calls.
     failures::failed_wait::<Cuda>(&[
         ("cuStreamSynchronize", 1..=1),
-        ("cuCtxSetCurrent", 2..=2),
+        ("cuCtxGetCurrent", 2..=2),
         ("cuThreadExchangeStreamCaptureMode", 1..=1),
     ])
 }

@@ -6,21 +6,24 @@ use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, AllocationKey, AllocatorConfig, DevicePtr, Error, MIB, MemPool, MemPoolOptions, Stream,
+    Accelerator, Allocation, AllocationKey, AllocatorConfig, BlockState, DevicePtr, Error, MIB, MemPool, MemPoolId,
+    MemPoolOptions, MemPoolRequests, SegmentSnapshot, Stream,
 };
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let settings = ["", "expandable_segments:True", "policy:compact"];
-    let frees = settings.map(|settings| {
-        let name = if settings.is_empty() { "default" } else { settings };
-        Trial::test(format!("keys::free_as_allocations_do ({name})"), move || frees(settings))
+    let settings = [("default", ""), ("expandable", "expandable_segments:True"), ("compact", "policy:compact")];
+    let of_settings = settings.into_iter().flat_map(|(name, settings)| {
+        [
+            Trial::test(format!("keys::free_as_allocations_do ({name})"), move || frees(settings)),
+            Trial::test(format!("keys::uses_are_waited_for ({name})"), move || uses(settings)),
+        ]
     });
-    let uses = settings.map(|settings| {
-        let name = if settings.is_empty() { "default" } else { settings };
-        Trial::test(format!("keys::uses_are_waited_for ({name})"), move || uses(settings))
-    });
-    frees.into_iter().chain(uses).chain([Trial::test("keys::of_pools_are_restored", pools)]).collect()
+    let of_pools = [
+        Trial::test("keys::of_pools_are_restored", pools),
+        Trial::test("keys::pools_of_graphs_keep_free_memory", kept_pools),
+    ];
+    of_settings.chain(of_pools).collect()
 }
 
 type Device = &'static Accelerator<Sim>;
@@ -51,6 +54,7 @@ fn frees(settings: &str) -> Result<(), Failed> {
             let address = allocated.ptr().trace_address();
             let key = key_of(allocated)?;
             assert_eq!(by_key.allocator().key_at(address), Some(key));
+            look_up(by_key, address, key)?;
             keys.insert(number, (key, address));
             allocations.insert(number, allocate(by_allocation, bytes.max(1), streams[1][stream])?);
         } else if let Some(number) = keys.keys().copied().min_by_key(|number| number.wrapping_mul(0x9e37_79b9)) {
@@ -67,6 +71,57 @@ fn frees(settings: &str) -> Result<(), Failed> {
         segments.map(|segment| (segment.total_size, segment.blocks)).collect::<Vec<_>>()
     };
     assert_eq!(layout(by_key), layout(by_allocation));
+    Ok(())
+}
+
+/// The segment and the block of an allocation are those of the snapshot.
+fn look_up(device: Device, address: u64, key: AllocationKey) -> Result<(), Failed> {
+    let snapshot = device.allocator().snapshot();
+    // SAFETY: The key's allocation has not been freed.
+    let (ptr, size) = unsafe { device.allocator().block_by_key(key) };
+    let mut all = snapshot.segments.iter().chain(&snapshot.aliases);
+    let mut blocks = all.clone().flat_map(|segment| &segment.blocks);
+    let block = blocks.find(|block| block.address == address && block.state == BlockState::Allocated);
+    assert_eq!(Some((ptr.trace_address(), size)), block.map(|block| (block.address, block.size)));
+    let (start, bytes) = device.allocator().segment_at(address + size - 1).ok_or("the address is in a segment")?;
+    let start = start.trace_address();
+    let inside =
+        |segment: &SegmentSnapshot| segment.address <= address && address - segment.address < segment.total_size;
+    let segment = all.find(|segment| inside(segment)).ok_or("the segment is in the snapshot")?;
+    // A snapshot shows the part of a segment that has memory.
+    assert!(start <= segment.address && segment.address + segment.total_size <= start + bytes);
+    assert_eq!(device.allocator().segment_at(1), None);
+    Ok(())
+}
+
+/// Free memory of a pool goes to other requests when the device is full, unless graphs may use it.
+fn kept_pools() -> Result<(), Failed> {
+    for (settings, is_kept, is_reused) in [
+        ("policy:compact", false, true),
+        ("policy:compact", true, false),
+        ("reclaim_live_pools:True", false, true),
+        ("reclaim_live_pools:True", true, false),
+    ] {
+        let device = device(settings)?;
+        let (allocator, stream) = (device.allocator(), device.default_stream());
+        let pool = MemPoolId::new(0, 7);
+        allocator.retain_pool(pool)?;
+        if is_kept {
+            allocator.keep_pool_for_graphs(pool)?;
+        }
+        let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::All)?;
+        allocator.free(allocate(device, 600 * MIB, stream)?)?;
+        allocator.end_allocate_to_pool(route);
+        let large = allocator.allocate(NonZeroU64::new(600 * MIB).ok_or("no bytes")?, stream);
+        assert_eq!(large.is_ok(), is_reused, "{settings}, kept: {is_kept}");
+        assert_eq!(allocator.checkpoint_pool(pool).is_ok(), is_kept || settings != "policy:compact");
+        if let Ok(large) = large {
+            allocator.free(large)?;
+        }
+        allocator.release_pool(pool)?;
+    }
+    let unknown = device("")?.allocator().keep_pool_for_graphs(MemPoolId::new(0, 8));
+    assert!(matches!(unknown, Err(Error::MemPool { .. })));
     Ok(())
 }
 
@@ -111,8 +166,9 @@ fn pools() -> Result<(), Failed> {
     // SAFETY: No key is used any more.
     let restored = unsafe { allocator.restore_pool_by_key(&checkpoint) }?;
     assert_eq!(restored.freed.len(), 2);
-    assert_eq!(restored.allocated.iter().map(|ptr| ptr.trace_address()).collect::<Vec<_>>(), [address]);
+    assert_eq!(restored.allocated.iter().map(|(ptr, _)| ptr.trace_address()).collect::<Vec<_>>(), [address]);
     let key = allocator.key_at(address).ok_or("it is allocated again")?;
+    assert_eq!(restored.allocated[0].1, Some(key));
     // SAFETY: The key was just found.
     unsafe { allocator.free_by_key(key) };
     assert!(allocator.pool_allocations(pool.id()).is_empty());

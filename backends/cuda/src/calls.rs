@@ -45,6 +45,7 @@ const MISSING: &str = "the driver is too old for this call: update it";
 
 calls! {
     cuCtxEnablePeerAccess "cuCtxEnablePeerAccess" (peer: CUcontext, flags: c_uint);
+    cuCtxGetCurrent "cuCtxGetCurrent" (context: *mut CUcontext);
     cuCtxGetStreamPriorityRange "cuCtxGetStreamPriorityRange" (least: *mut c_int, greatest: *mut c_int);
     cuCtxSetCurrent "cuCtxSetCurrent" (context: CUcontext);
     cuCtxSynchronize "cuCtxSynchronize" ();

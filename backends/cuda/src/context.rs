@@ -15,6 +15,8 @@ use crate::calls::call;
 pub(crate) struct Context {
     pub(crate) device: CUdevice,
     raw: CUcontext,
+    /// Whether calls leave a thread without a context as it was.
+    leaves_none: bool,
     health: Health,
 }
 
@@ -25,11 +27,11 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// Creates the context, or retains the existing one.
-    pub(crate) fn retain(device: CUdevice) -> DriverResult<Arc<Self>> {
+    pub(crate) fn retain(device: CUdevice, leaves_none: bool) -> DriverResult<Arc<Self>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: The call writes a handle.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Arc::new(Self { device, raw, health: Health::new("cuCtxSetCurrent", FORKED) }))
+        Ok(Arc::new(Self { device, raw, leaves_none, health: Health::new("cuCtxSetCurrent", FORKED) }))
     }
 
     /// The handle.
@@ -37,11 +39,20 @@ impl Context {
         self.raw
     }
 
-    /// Makes calls with the context current on this thread. Sets it each time, since other libraries set theirs.
+    /// Makes calls with the context current on this thread. If another one was current, it is again afterwards, because
+    /// CUDA's runtime takes the current context for the current device. If none was, this one stays, so that programs
+    /// can go on with calls of their own.
     pub(crate) fn run<T>(&self, calls: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
         self.health.run(|| {
+            let mut before = std::ptr::null_mut();
+            // SAFETY: The call writes a handle.
+            unsafe { call!(cuCtxGetCurrent(&mut before)) }?;
+            if before == self.raw {
+                return calls();
+            }
             // SAFETY: The context is retained.
             unsafe { call!(cuCtxSetCurrent(self.raw)) }?;
+            let _restored = (self.leaves_none || !before.is_null()).then(|| Restored(before));
             calls()
         })
     }
@@ -82,6 +93,16 @@ impl Context {
     /// Whether the device is lost, so that it accepts no calls and does no more work.
     pub(crate) fn is_lost(&self) -> bool {
         self.health.is_lost()
+    }
+}
+
+/// Makes a context current when it is dropped.
+struct Restored(CUcontext);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // SAFETY: The thread had this context, or none, when the calls began, and they destroy no context.
+        let _ = unsafe { call!(cuCtxSetCurrent(self.0)) }; // it was current before
     }
 }
 

@@ -33,9 +33,19 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    fn new(ordinal: u32) -> DriverResult<Self> {
+    /// As [`open`](Backend::open), for programs that use CUDA's runtime (`cudaSetDevice`), too. It takes the context
+    /// that is current on a thread for the thread's device. So calls of this device leave a thread that has no context
+    /// without one. Those of a device from `open` leave it with the context of this device.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn open_beside_runtime(ordinal: u32) -> DriverResult<Self> {
+        devices::opened().and_then(|()| Self::new(ordinal, true))
+    }
+
+    fn new(ordinal: u32, leaves_none: bool) -> DriverResult<Self> {
         let device = devices::device(ordinal)?;
-        let context = Context::retain(device)?;
+        let context = Context::retain(device, leaves_none)?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: The call writes two numbers.
         context.run(|| unsafe { call!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest)) })?;
@@ -60,7 +70,7 @@ unsafe impl Backend for Cuda {
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        devices::opened().and_then(|()| Self::new(ordinal))
+        devices::opened().and_then(|()| Self::new(ordinal, false))
     }
 
     fn properties(&self) -> &DeviceProperties {

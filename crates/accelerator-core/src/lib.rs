@@ -27,7 +27,7 @@ pub use alloc::ChunkLengths;
 pub use alloc::{
     Allocation, AllocationKey, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation,
     History, HistoryAction, HistoryContext, HistoryEntry, MemPoolRequests, MemPoolRoute, Policy, PoolCheckpoint,
-    Recording, RestoreError, RestoredPool, RoundupDivisions,
+    Recording, RestoreError, RestoredKeys, RestoredPool, RoundupDivisions,
 };
 pub use backend::{Backend, EventFlags, PeerCopies, Place, StreamKind};
 pub use backend_kit::{Accounting, read_capacity, read_variable};

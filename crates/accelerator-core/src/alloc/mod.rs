@@ -33,7 +33,7 @@ mod stats;
 
 pub use self::allocator::{
     Allocation, AllocationKey, CachingAllocator, ForeignAllocation, MemPoolRequests, MemPoolRoute, PoolCheckpoint,
-    RestoreError, RestoredPool,
+    RestoreError, RestoredKeys, RestoredPool,
 };
 pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 pub(crate) use self::pending::EventQueues;

@@ -6,6 +6,7 @@ use sim_engine::{Planned, out};
 
 use crate::code::Code;
 use crate::state::{Driver, Handle, Session};
+use crate::thread;
 
 sim_engine::controls! { [Driver]
     /// Reseeds the generator that chooses among permitted orders.
@@ -112,6 +113,13 @@ pub unsafe extern "C" fn cuda_sim_violation_text(buffer: *mut c_char, length: us
     // SAFETY: the caller promises the room.
     unsafe { out::put_text(buffer, length, &text) };
     text.len() + 1
+}
+
+/// The context that is current on the thread, or 0, as fast as CUDA's runtime knows it.
+// SAFETY: no other function of a program has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuda_sim_current_context() -> usize {
+    thread::current()
 }
 
 fn live_streams(driver: &Driver) -> u64 {

@@ -1,5 +1,4 @@
 //! Allocation at a given address, and checkpoints of private pools.
-#![allow(unsafe_code)] // whoever uses keys vouches for them
 
 use std::num::NonZeroU64;
 
@@ -14,8 +13,8 @@ use crate::types::{DevicePtr, Error, MemPoolId, Result};
 /// The state of a private pool's memory at one moment. PyTorch: the result of `getCheckpointState`.
 #[derive(Clone, Debug)]
 pub struct PoolCheckpoint {
-    owner: Instance,
-    state: PoolState,
+    pub(super) owner: Instance,
+    pub(super) state: PoolState,
 }
 
 impl PoolCheckpoint {
@@ -101,24 +100,6 @@ impl<B: Backend> CachingAllocator<B> {
         let allocated = allocations.iter().map(Allocation::ptr).collect();
         table.extend(allocations.into_iter().map(|allocation| (allocation.ptr(), allocation)));
         restored.map(|()| RestoredPool { freed: ptrs, allocated })
-    }
-
-    /// As [`restore_pool`](Self::restore_pool), for a pool whose allocations are known by their
-    /// [keys](super::AllocationKey).
-    ///
-    /// # Errors
-    /// As for [`restore_pool`](Self::restore_pool).
-    ///
-    /// # Safety
-    /// Nobody uses the keys of the pool's present allocations any more.
-    pub unsafe fn restore_pool_by_key(&self, checkpoint: &PoolCheckpoint) -> Result<RestoredPool<B>> {
-        checkpoint.owner.check(self.owner, "the checkpoint")?;
-        let live = self.device.allocated_in(checkpoint.pool());
-        let blocks: Vec<_> = live.iter().map(|block| (block.arena, block.block)).collect();
-        self.device.check_pool_state(&checkpoint.state, &blocks)?;
-        let restored = self.device.set_pool_state(&checkpoint.state, &blocks)?;
-        let freed = live.iter().map(Self::ptr).collect();
-        Ok(RestoredPool { freed, allocated: restored.iter().map(|(block, _)| Self::ptr(block)).collect() })
     }
 
     /// Returns the allocation of a whole block.

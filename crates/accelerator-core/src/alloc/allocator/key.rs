@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{Allocation, CachingAllocator};
+use super::{Allocation, CachingAllocator, PoolCheckpoint};
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{BlockId, Id};
 use crate::backend::Backend;
@@ -75,6 +75,13 @@ impl<B: Backend> CachingAllocator<B> {
         AllocationKey::of(block.arena, block.block)
     }
 
+    /// Returns the start and the size in bytes of the segment that contains this
+    /// [`trace_address`](crate::DevicePtr::trace_address), if there is one. PyTorch: `getBaseAllocation`.
+    pub fn segment_at(&self, address: u64) -> Option<(B::Ptr, u64)> {
+        let (base, size) = self.device.segment_at(address)?;
+        Some((Self::base_ptr(base), size))
+    }
+
     /// As [`record_use`](Self::record_use), by key.
     ///
     /// # Errors
@@ -88,4 +95,42 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.record_use_unless_own(arena, block, stream.id());
         Ok(())
     }
+
+    /// Returns the address of an allocation, and the size of its block in bytes, with what rounding added.
+    ///
+    /// # Safety
+    /// As for [`free_by_key`](Self::free_by_key).
+    pub unsafe fn block_by_key(&self, key: AllocationKey) -> (B::Ptr, u64) {
+        let (arena, block) = key.parts();
+        let block = self.device.arenas().of(arena).lock().store().allocated(block);
+        (Self::ptr(&block), block.size)
+    }
+
+    /// As [`restore_pool`](Self::restore_pool), for a pool whose allocations are known by their keys.
+    ///
+    /// # Errors
+    /// As for [`restore_pool`](Self::restore_pool).
+    ///
+    /// # Safety
+    /// Nobody uses the keys of the pool's present allocations any more.
+    pub unsafe fn restore_pool_by_key(&self, checkpoint: &PoolCheckpoint) -> Result<RestoredKeys<B>> {
+        checkpoint.owner.check(self.owner, "the checkpoint")?;
+        let live = self.device.allocated_in(checkpoint.pool());
+        let blocks: Vec<_> = live.iter().map(|block| (block.arena, block.block)).collect();
+        self.device.check_pool_state(&checkpoint.state, &blocks)?;
+        let restored = self.device.set_pool_state(&checkpoint.state, &blocks)?;
+        let allocated =
+            restored.iter().map(|(block, _)| (Self::ptr(block), AllocationKey::of(block.arena, block.block)));
+        Ok(RestoredKeys { freed: live.iter().map(Self::ptr).collect(), allocated: allocated.collect() })
+    }
+}
+
+/// What [`restore_pool_by_key`](CachingAllocator::restore_pool_by_key) did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredKeys<B: Backend> {
+    /// The pointers that were freed, in the order of their addresses.
+    pub freed: Vec<B::Ptr>,
+    /// The pointers that are allocated now, in the order of their addresses, each with its key if it
+    /// [has one](Allocation::into_key).
+    pub allocated: Vec<(B::Ptr, Option<AllocationKey>)>,
 }

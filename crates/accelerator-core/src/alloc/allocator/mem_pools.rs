@@ -104,6 +104,17 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.set_no_split(pool)
     }
 
+    /// Keeps a pool's free memory as long as the pool is in use, because graphs may use it that are captured without
+    /// this crate. Call it before the pool's first request: under [`Policy::Compact`](crate::Policy::Compact), memory
+    /// from before cannot be part of a [checkpoint](Self::checkpoint_pool). Pools of graphs, whose
+    /// [first number](MemPoolId::numbers) is not zero, need no call.
+    ///
+    /// # Errors
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool does not exist.
+    pub fn keep_pool_for_graphs(&self, pool: MemPoolId) -> Result<()> {
+        self.device.keep_for_graphs(pool)
+    }
+
     /// Makes a pool without memory pausable: all of its memory will be in pages of virtual memory, mostly of 2 MiB,
     /// whatever the settings.
     ///

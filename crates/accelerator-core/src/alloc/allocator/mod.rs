@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 pub use self::allocation::{Allocation, ForeignAllocation};
 pub use self::exact::{PoolCheckpoint, RestoreError, RestoredPool};
-pub use self::key::AllocationKey;
+pub use self::key::{AllocationKey, RestoredKeys};
 pub use self::mem_pools::{MemPoolRequests, MemPoolRoute};
 use super::arena::AllocatedBlock;
 use super::blocks::Base;

@@ -1,4 +1,5 @@
-//! A set of small numbers that finds the next one without looking at each number between.
+//! A set of small numbers that finds the next one without looking at each number between. Without the summary, the
+//! allocations of recorded jobs under the policy `compact` take up to 6 % more instructions.
 
 /// A bit for each number. A bit of the summary says whether a word of the bits has any.
 #[derive(Debug, Default)]

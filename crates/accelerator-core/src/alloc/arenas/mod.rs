@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
+pub(crate) use self::held::Held;
 use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};

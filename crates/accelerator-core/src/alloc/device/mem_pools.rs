@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena, OwnSegments};
-use crate::alloc::blocks::State;
+use crate::alloc::blocks::{Base, Segment, State};
 use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::graphs::CaptureMode;
 use crate::sync::lock;
@@ -24,6 +24,10 @@ impl DeviceAllocator {
 
     pub(crate) fn pool_uses(&self, id: MemPoolId) -> u32 {
         self.mem_pools.uses(id)
+    }
+
+    pub(crate) fn keep_for_graphs(&self, id: MemPoolId) -> Result<()> {
+        self.known(id, self.mem_pools.set_has_foreign_graphs(id))
     }
 
     pub(crate) fn set_name(&self, id: MemPoolId, name: Arc<str>) -> Result<()> {
@@ -138,6 +142,18 @@ impl DeviceAllocator {
     pub(crate) fn allocated_at(&self, address: u64) -> Option<AllocatedBlock> {
         let is_there = |block: &AllocatedBlock| block.address() == address;
         self.arenas().all().find_map(|arena| allocated_blocks(&arena.lock()).find(is_there))
+    }
+
+    /// Returns the start and the size of the segment, or of the range of aliases, that contains this address.
+    pub(crate) fn segment_at(&self, address: u64) -> Option<(Base, u64)> {
+        let is_there = |segment: &&Segment| address.wrapping_sub(segment.base.address()) < segment.size;
+        self.arenas().all().find_map(|arena| {
+            let arena = arena.lock();
+            let blocks = &arena.store().blocks;
+            let aliases = arena.aliases().into_iter().map(|(segment, _)| blocks.segment(segment));
+            let mut all = blocks.segments().map(|(_, segment)| segment).chain(aliases);
+            all.find(is_there).map(|segment| (segment.base, segment.size))
+        })
     }
 
     fn check_private(&self, id: MemPoolId) -> Result<()> {

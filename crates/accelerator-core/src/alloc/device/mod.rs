@@ -119,18 +119,25 @@ impl DeviceAllocator {
     /// PyTorch: `recordStream`.
     #[inline(always)]
     pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        // If the driver does not say whether a use is captured, it is waited for like others.
-        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
-        self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
+        let user = self.user(stream);
+        self.arenas().of(arena).lock().record_use(block, user);
     }
 
     /// As [`record_use`](Self::record_use), for a stream that may be the block's own, whose use needs no record.
     pub(crate) fn record_use_unless_own(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
+        let user = self.user(stream);
         let mut arena = self.arenas().of(arena).lock();
         if arena.stream_of(block) != stream {
-            arena.record_use(block, User { stream, is_captured });
+            arena.record_use(block, user);
         }
+    }
+
+    /// Returns a stream as the user of a block, as part of a capture if the current stream of this thread captures.
+    #[inline(always)]
+    fn user(&self, stream: StreamId) -> User {
+        // If the driver does not say whether a use is captured, it is waited for like others.
+        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
+        User { stream, is_captured }
     }
 
     /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use crate::alloc::arena::Arena;
-use crate::alloc::arenas::Parameters;
+use crate::alloc::arenas::{Held, Parameters};
 use crate::alloc::blocks::{Block, BlockId, Blocks, Segment, State};
 use crate::alloc::history::{History, Subject};
 use crate::alloc::settings::{AllocatorConfig, Policy};
@@ -20,23 +20,29 @@ use crate::types::{
 impl DeviceAllocator {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let names = self.pool_names();
-        let mut held = self.arenas().hold_all();
+        let held = self.arenas().hold_all();
         let snapshot = self.snapshot_of(held.arenas(), names);
-        if let Some(recorder) = &mut held.statistics.recorder {
-            let all = snapshot.segments.iter().chain(&snapshot.aliases);
-            let size = all.map(|segment| segment.active_size).sum();
-            recorder.trace(TraceAction::Snapshot, Subject { size, ..Subject::NONE }, None);
-        }
-        drop(held);
-        self.arenas().drop_discarded();
-        snapshot
+        self.snapshot_taken(held, snapshot, MemPoolId::DEFAULT)
     }
 
     /// Returns the segments and blocks of one private pool.
     pub(crate) fn snapshot_of_pool(&self, id: MemPoolId) -> Snapshot {
         let names = self.name(id).map(|name| (id, name)).into_iter().collect();
         let held = self.arenas().hold_all();
-        self.snapshot_of(held.arenas().filter(|arena| arena.mem_pool() == id), names)
+        let snapshot = self.snapshot_of(held.arenas().filter(|arena| arena.mem_pool() == id), names);
+        self.snapshot_taken(held, snapshot, id)
+    }
+
+    /// Records that a snapshot was taken.
+    fn snapshot_taken(&self, mut held: Held<'_>, snapshot: Snapshot, mem_pool: MemPoolId) -> Snapshot {
+        if let Some(recorder) = &mut held.statistics.recorder {
+            let all = snapshot.segments.iter().chain(&snapshot.aliases);
+            let size = all.map(|segment| segment.active_size).sum();
+            recorder.trace(TraceAction::Snapshot, Subject { size, mem_pool, ..Subject::NONE }, None);
+        }
+        drop(held);
+        self.arenas().drop_discarded();
+        snapshot
     }
 
     pub(crate) fn history(&self) -> History {

@@ -45,6 +45,8 @@ struct MemPool {
     is_paused: bool,
     /// How many graphs hold it. Their replays use memory that is free now.
     graphs: u32,
+    /// Whether graphs that are captured by other means may hold it.
+    has_foreign_graphs: bool,
     source: Option<Arc<dyn OwnSegments>>,
     /// One for each stream that has used it.
     arenas: Vec<(StreamId, ArenaId)>,
@@ -54,7 +56,7 @@ impl MemPool {
     /// Returns whether a graph may use its free memory. A pool with a graph's number is made for graphs, also for those
     /// that are captured by other means.
     fn is_held_by_graph(&self, id: MemPoolId) -> bool {
-        self.graphs > 0 || id.numbers().0 > 0
+        self.graphs > 0 || self.has_foreign_graphs || id.numbers().0 > 0
     }
 
     /// Returns the arena that serves the requests of a stream. With `policy:compact`, one serves all streams, except in
@@ -154,6 +156,11 @@ impl MemPools {
             arenas.of(*arena).lock().set_whole();
         }
         true
+    }
+
+    /// From now on, graphs that are captured by other means may hold the pool. Returns false if it does not exist.
+    pub(crate) fn set_has_foreign_graphs(&self, id: MemPoolId) -> bool {
+        lock(&self.0).pools.get_mut(&id).map(|pool| pool.has_foreign_graphs = true).is_some()
     }
 
     /// From now on, the pool has only memory that can be paused. Returns false if it does not exist, or has had memory.
