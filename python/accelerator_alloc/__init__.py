@@ -3,20 +3,33 @@
     import accelerator_alloc
     accelerator_alloc.install(conf="policy:compact")
 
-From then on, ``torch.cuda``'s memory functions and those of ``torch.accelerator`` show this allocator. An unchanged
-program is switched by ``ACCELERATOR_TORCH=1`` in its environment, and its settings are read from
-``ACCELERATOR_ALLOC_CONF`` or PyTorch's own variables.
+From then on, ``torch.cuda``'s memory functions and those of ``torch.accelerator`` report this allocator. Without
+``conf``, its settings are read from ``ACCELERATOR_ALLOC_CONF`` or PyTorch's own variables.
 """
 
-from ._install import AcceleratorError, configure, install, is_installed
+from ._error import AcceleratorError
+from ._install import configure, install, is_installed, uninstall
+from ._libraries import cupy_allocator, onnx_provider_options, rmm_resource
+from ._pool import Pool, pool
+from ._tools import Advice, Report, advise, report
+from ._tracker import Tracker, tracker
 
-__all__ = ["AcceleratorError", "configure", "install", "is_installed"]
+__all__ = [
+    "AcceleratorError",
+    "Advice",
+    "Pool",
+    "Report",
+    "Tracker",
+    "advise",
+    "configure",
+    "cupy_allocator",
+    "install",
+    "is_installed",
+    "onnx_provider_options",
+    "pool",
+    "report",
+    "rmm_resource",
+    "tracker",
+    "uninstall",
+]
 __version__ = "0.1.0"
-
-
-def _autoload():
-    """Called by ``import torch``, which looks for the entry points of the group ``torch.backends``."""
-    import os
-
-    if os.environ.get("ACCELERATOR_TORCH", "0") not in ("", "0"):
-        install()

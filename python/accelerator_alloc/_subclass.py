@@ -1,27 +1,55 @@
 """Finds or compiles the part that depends on PyTorch's version."""
 
+import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 
+from . import _library
+from ._error import AcceleratorError
+
 _HERE = Path(__file__).parent
-_SOURCES = ("subclass.cpp", "accelerator_torch.h")
+_SOURCES = ("subclass.cpp", "records.h", "accelerator_torch.h")
 
 
-def path(torch):
-    """Returns the compiled part for this PyTorch. It is compiled once, and kept in the user's cache."""
-    prebuilt = _HERE / f"subclass-{torch.__version__.split('+')[0]}.so"
-    if prebuilt.exists():
-        return str(prebuilt)
-    digest = hashlib.sha256(torch.__version__.encode())
+def load(torch):
+    """Loads the compiled part for this PyTorch: the wheel's, or that of the user's cache, which is compiled once.
+
+    :raises AcceleratorError: if it is neither there nor can be compiled
+    """
+    prebuilt = _HERE / "prebuilt" / name(torch.__version__)
+    try:
+        return ctypes.CDLL(str(prebuilt))
+    except OSError:
+        # The wheel has none for this PyTorch, or the C++ library of this system is too old for it.
+        return _library.opened(_kept(torch))
+
+
+def name(version):
+    """Returns the file name of the compiled part for this version of PyTorch."""
+    digest = hashlib.sha256(version.encode())
     for source in _SOURCES:
         digest.update((_HERE / source).read_bytes())
-    kept = _cache() / f"subclass-{digest.hexdigest()[:16]}.so"
-    if not kept.exists():
-        _compile(torch, kept)
+    return f"subclass-{digest.hexdigest()[:16]}.so"
+
+
+def _kept(torch):
+    kept = _cache() / name(torch.__version__)
+    try:
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            # Several processes may do this at once. The last one to finish wins, and all results are the same.
+            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+                made = Path(folder) / kept.name
+                build(torch.__version__, Path(torch.__file__).parent, made)
+                os.replace(made, kept)
+    except OSError as error:
+        raise AcceleratorError(f"the part for PyTorch {torch.__version__} cannot be built: {error}") from error
     return str(kept)
 
 
@@ -30,27 +58,23 @@ def _cache():
     return Path(folder) / "accelerator-alloc"
 
 
-def _compile(torch, target):
-    from ._install import AcceleratorError
+def build(version, packages, target):
+    """Compiles the part for the PyTorch of this version in the folder ``packages``.
 
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if not compiler:
-        raise AcceleratorError(
-            f"there is no prebuilt part for PyTorch {torch.__version__}, and no C++ compiler to build it: install g++"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_suffix(f".{os.getpid()}")
-    packages = Path(torch.__file__).parent
+    :raises AcceleratorError: if there is no compiler, or it fails
+    """
+    compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++")]
+    if not compiler[0]:
+        raise AcceleratorError(f"there is no C++ compiler to build the part for PyTorch {version}: install g++")
     includes = [packages / "include", *_cuda_headers(packages)]
-    command = [compiler, "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", *(f"-I{folder}" for folder in includes)]
-    command += [str(_HERE / "subclass.cpp"), f"-L{packages / 'lib'}", "-lc10_cuda", "-lc10", "-o", str(made)]
+    command = [*compiler, "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", *(f"-I{folder}" for folder in includes)]
+    command += [str(_HERE / "subclass.cpp"), f"-L{packages / 'lib'}", "-lc10_cuda", "-lc10", "-o", str(target)]
     # A preloaded driver, such as a simulated one, is not for the compiler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     built = subprocess.run(command, capture_output=True, text=True, env=environment)
     if built.returncode:
         errors = "\n".join(line for line in built.stderr.splitlines() if "error" in line) or built.stderr
-        raise AcceleratorError(f"the part for PyTorch {torch.__version__} does not compile: {errors[:2000]}")
-    os.replace(made, target)
+        raise AcceleratorError(f"the part for PyTorch {version} does not compile: {errors[:2000]}")
 
 
 def _cuda_headers(packages):

@@ -6,6 +6,7 @@
 namespace accelerator {
 
 struct Memory { uint64_t address, context; };
+struct Range { uint64_t start, size; };
 struct Pool { uint64_t graph, user; };
 struct Segment {
   uint64_t address, total, requested, allocated, active;
@@ -29,18 +30,44 @@ struct Entry {
   int action;
 };
 
+struct Shortage {
+  uint64_t segment, total, limit, free, allocated, reserved;
+  bool is_rejected;
+};
+struct Usage {
+  uint64_t address, block;
+  int64_t allocated, reserved;
+  int device;
+};
+struct Settings {
+  uint64_t max_split_size;
+  double garbage_collection_threshold;
+  uint64_t roundup_power2_divisions[16];
+  bool expandable_segments, graph_capture_record_stream_reuse;
+  char text[512];
+};
+
+constexpr uint32_t INTERFACE_CPU = 3 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
 constexpr int DONE = 0, OUT_OF_MEMORY = 1;
+constexpr int FREED = 0, FOREIGN = 1;
 constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
 
 // The functions by their names without `accelerator_torch_`.
 #define ACCELERATOR_TORCH_FUNCTIONS(F)                                                                 \
+  F(uint32_t, interface, ())                                                                           \
   F(const char*, last_error, ())                                                                       \
+  F(Shortage, last_shortage, ())                                                                       \
+  F(int, start, (const char*, bool (*)()))                                                             \
+  F(int, set_caching, (bool))                                                                          \
   F(int, allocate, (size_t, int, void*, Memory*))                                                      \
   F(void, free, (uint64_t))                                                                            \
   F(int, record_use, (uint64_t, void*))                                                                \
+  F(Usage, usage, (uint64_t))                                                                          \
   F(int, raw_allocate, (size_t, int, void*, uint64_t*))                                                \
-  F(bool, raw_free, (uint64_t))                                                                        \
+  F(int, raw_free, (uint64_t))                                                                         \
+  F(void, keep_address, (Memory))                                                                      \
   F(bool, owns, (uint64_t))                                                                            \
+  F(Range, segment_at, (uint64_t))                                                                     \
   F(int, empty_cache, (Pool))                                                                          \
   F(int, statistics, (int, int64_t*))                                                                  \
   F(int, reserved_by_pools, (int, void (*)(void*, Pool, const int64_t*), void*))                       \
@@ -49,12 +76,17 @@ constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
   F(int, set_memory_fraction, (int, double))                                                           \
   F(double, memory_fraction, (int))                                                                    \
   F(uint64_t, largest, (int))                                                                          \
-  F(int, snapshot, (int, Pool, void (*)(void*, const Segment*, const Block*, size_t), void*))          \
-  F(int, record_history, (int, bool, size_t, int, void* (*)(), void (*)(void*)))                       \
-  F(int, history, (int, void (*)(void*, const Entry*), void*))                                         \
+  F(Settings, settings, ())                                                                            \
+  F(int, snapshot,                                                                                     \
+    (int, Pool, void (*)(void*, const Segment*, const Block*, size_t), void (*)(void*, const Entry*), void*)) \
+  F(int, context_at, (uint64_t, void (*)(void*, void*), void*))                                        \
+  F(int, record_history, (bool, size_t, int, bool, void* (*)(), void (*)(void*)))                      \
   F(int, pool_retain, (int, Pool))                                                                     \
+  F(int, pool_retain_with_source,                                                                      \
+    (int, Pool, uint64_t (*)(void*, uint64_t), void (*)(void*, uint64_t), void (*)(void*), void*))     \
   F(int, pool_release, (int, Pool))                                                                    \
   F(int, pool_uses, (int, Pool))                                                                       \
+  F(bool, pools_in_use, (int))                                                                         \
   F(int, pool_use_on_oom, (int, Pool, bool))                                                           \
   F(int, pool_no_split, (int, Pool))                                                                   \
   F(int, pool_begin, (int, Pool, bool (*)(void*, void*), void (*)(void*), void*))                      \

@@ -1,19 +1,29 @@
 // PyTorch's allocator interface over the library's C functions. It is compiled against the headers of one version of
 // PyTorch, and is put in the place of PyTorch's own allocator, which stays for the memory that it has given out before.
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <torch/headeronly/version.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "accelerator_torch.h"
+#include "records.h"
 
 namespace accelerator {
 namespace {
@@ -24,56 +34,152 @@ using c10::GatheredContext;
 using c10::MempoolId_t;
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
-using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::CreateContextFn;
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::SegmentInfo;
 using c10::CachingDeviceAllocator::TraceEntry;
 using namespace c10::cuda::CUDACachingAllocator;
 
 Library library;
 CUDAAllocator* native = nullptr;
+bool is_installed = false; // false again after an uninstallation, which tensors without memory may outlive
+bool is_late = false; // PyTorch's own allocator may have given out memory
+std::atomic<int> routes = 0; // by which requests go to pools
 
 // Throws the library's last error.
 void check(int status) {
   TORCH_CHECK(status == DONE, library.last_error());
 }
 
-Pool number(MempoolId_t pool) {
-  return {pool.first, pool.second};
+c10::Device cuda(DeviceIndex device) {
+  return {c10::DeviceType::CUDA, device};
 }
 
-MempoolId_t number(Pool pool) {
-  return {pool.graph, pool.user};
+// Tells PyTorch's profiler that memory is allocated, or is about to be freed. It is known by its context or address.
+C10_NOINLINE void profile(uint64_t context, bool allocated) {
+  Usage usage = library.usage(context);
+  if (!usage.block) return;
+  auto bytes = int64_t(usage.block);
+  c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(usage.address), allocated ? bytes : -bytes,
+                                   usage.allocated - (allocated ? 0 : bytes), usage.reserved, cuda(usage.device));
 }
 
-// The deleter of all tensors. A context is odd. An address, which PyTorch passes if it frees memory by the deleter of
-// the allocator, is not.
+// Tells PyTorch's profiler that memory is about to be freed, and its sanitizer, which has no need of bytes.
+C10_NOINLINE void observe_free(uint64_t context) {
+  if (const auto* trace = c10::impl::GPUTrace::get_trace()) {
+    Usage usage = library.usage(context);
+    if (usage.block) (*trace)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, usage.address);
+  }
+  if (c10::memoryProfilingEnabled()) profile(context, false);
+}
+
+// The same for memory that has been allocated.
+C10_NOINLINE void observe_allocation(uint64_t context, uint64_t address) {
+  const auto* trace = c10::impl::GPUTrace::get_trace();
+  if (trace && address) (*trace)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, address);
+  if (c10::memoryProfilingEnabled()) profile(context, true);
+}
+
+bool is_observed() {
+  return c10::memoryProfilingEnabled() || c10::impl::GPUTrace::get_trace();
+}
+
+// The deleter of all tensors. A context is odd. An address is not: PyTorch passes it for memory without a tensor, and
+// for memory that is copied on write.
 void release(void* context) {
   auto word = reinterpret_cast<uint64_t>(context);
+  if (C10_UNLIKELY(is_observed())) observe_free(word);
   if (C10_LIKELY(word & 1)) {
     library.free(word);
-  } else if (word && !library.raw_free(word)) {
+  } else if (word && library.raw_free(word) == FOREIGN) {
     native->raw_delete(context);
   }
 }
 
-// What a recorded event has as its context.
-using Context = std::shared_ptr<GatheredContext>;
-CreateContextFn create_context = nullptr;
-
-void* capture() {
-  return create_context ? new Context(create_context()) : nullptr;
+// Whether PyTorch's own allocator has free memory, which is from before the installation.
+bool native_has_free_memory() {
+  if (!is_late) return false;
+  for (int device = 0; device < c10::cuda::device_count(); device++) {
+    auto stats = native->getDeviceStats(device);
+    // The rest of a segment that is partly in use cannot go back.
+    auto kept = stats.allocated_bytes[0].current + stats.inactive_split_bytes[0].current;
+    if (stats.reserved_bytes[0].current > kept) return true;
+  }
+  return false;
 }
 
-void release_context(void* context) {
-  delete static_cast<Context*>(context);
+// Frees what PyTorch can spare, when a request finds no free block.
+bool free_memory() noexcept {
+  bool freed = false;
+  try {
+    // Its memory must not go back during a capture, and a request that goes to a pool may be part of one.
+    if (routes == 0 && native_has_free_memory()) {
+      native->emptyCache({0, 0});
+      freed = true;
+    }
+    auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
+    for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
+  } catch (...) {
+    // The request goes on without it.
+  }
+  return freed;
 }
 
-Context context_of(void* context) {
-  return context ? *static_cast<Context*>(context) : nullptr;
-}
+// What a function of PyTorch threw while the library called it. Exceptions cannot pass through the library, so the
+// request throws them afterwards.
+struct Thrown {
+  static inline std::atomic<bool> any = false;
+  static inline thread_local std::exception_ptr last;
+
+  static void keep() noexcept {
+    last = std::current_exception();
+    any = true;
+  }
+};
+
+// Whether requests go to a pool.
+struct Filter {
+  using Function = std::function<bool(cudaStream_t)>;
+
+  static bool call(void* function, void* stream) noexcept {
+    try {
+      return (*static_cast<Function*>(function))(static_cast<cudaStream_t>(stream));
+    } catch (...) {
+      Thrown::keep();
+      return false;
+    }
+  }
+
+  static void drop(void* function) noexcept {
+    delete static_cast<Function*>(function);
+  }
+};
+
+// The allocator of a pool.
+struct Source {
+  using Shared = std::shared_ptr<CUDAAllocator>;
+
+  static uint64_t allocate(void* source, uint64_t bytes) noexcept {
+    try {
+      return reinterpret_cast<uint64_t>((*static_cast<Shared*>(source))->raw_alloc(bytes));
+    } catch (...) {
+      Thrown::keep();
+      return 0;
+    }
+  }
+
+  static void free(void* source, uint64_t address) noexcept {
+    try {
+      (*static_cast<Shared*>(source))->raw_delete(reinterpret_cast<void*>(address));
+    } catch (...) {
+      // It has no way to report an error.
+    }
+  }
+
+  static void drop(void* source) noexcept {
+    delete static_cast<Shared*>(source);
+  }
+};
 
 struct Checkpoint final : AllocatorState {
   void* state = nullptr;
@@ -85,29 +191,35 @@ struct Checkpoint final : AllocatorState {
 class Allocator final : public CUDAAllocator {
  public:
   int devices = 0;
+  std::atomic<bool> is_recording = false;
 
   DataPtr allocate(size_t size) override {
-    DeviceIndex device = -1;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+    if (C10_UNLIKELY(!is_installed)) return native->allocate(size);
+    DeviceIndex device = c10::cuda::current_device();
+    // The first call of a thread makes its device's context current, as `cudaMalloc` does: PyTorch warns without one.
+    static thread_local bool has_context = false;
+    if (C10_UNLIKELY(!has_context)) has_context = cudaSetDevice(device) == cudaSuccess;
     Memory memory{0, 0};
-    int status = library.allocate(size, device, c10::cuda::getCurrentCUDAStream(device), &memory);
-    if (C10_UNLIKELY(status != DONE)) fail(status, size, device);
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
+    int status = library.allocate(size, device, stream, &memory);
+    if (C10_UNLIKELY(status != DONE)) fail(status, device);
+    if (C10_UNLIKELY(Thrown::any.load(std::memory_order_relaxed))) rethrow(memory.context);
+    if (C10_UNLIKELY(is_observed())) observe_allocation(memory.context, memory.address);
     return data_ptr(memory, device);
   }
 
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
-    DeviceIndex device = -1;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+    DeviceIndex device = c10::cuda::current_device();
     uint64_t address = 0;
     int status = library.raw_allocate(size, device, stream, &address);
-    if (C10_UNLIKELY(status != DONE)) fail(status, size, device);
+    if (C10_UNLIKELY(status != DONE)) fail(status, device);
+    if (C10_UNLIKELY(Thrown::any.load(std::memory_order_relaxed))) rethrow(address);
+    if (C10_UNLIKELY(is_observed())) observe_allocation(address, address);
     return reinterpret_cast<void*>(address);
   }
 
   void* raw_alloc(size_t size) override {
-    DeviceIndex device = -1;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(device));
+    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream());
   }
 
   void raw_delete(void* address) override {
@@ -118,9 +230,17 @@ class Allocator final : public CUDAAllocator {
     return &release;
   }
 
-  // PyTorch asks this before it hands memory to a storage that is copied on write. The context need not be the address.
+  // PyTorch asks this before it copies a storage on write, and then needs the context to be the address.
   bool is_simple_data_ptr(const DataPtr& pointer) const override {
-    return pointer.get_deleter() == &release || pointer.get() == pointer.get_context();
+    if (pointer.get_deleter() != &release) return pointer.get() == pointer.get_context();
+    if (pointer.get() != pointer.get_context()) {
+      // The pointer is that of a storage, which is not constant.
+      auto& own = const_cast<DataPtr&>(pointer);
+      auto context = reinterpret_cast<uint64_t>(own.release_context());
+      library.keep_address({reinterpret_cast<uint64_t>(own.get()), context});
+      own = DataPtr(own.get(), own.get(), &release, own.device());
+    }
+    return true;
   }
 
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -130,6 +250,8 @@ class Allocator final : public CUDAAllocator {
   void recordStream(const DataPtr& pointer, c10::cuda::CUDAStream stream) override {
     if (!pointer.get()) return;
     if (pointer.get_deleter() != &release) return native->recordStream(pointer, stream);
+    TORCH_CHECK(stream.device() == pointer.device(), "accelerator: ", pointer.device(), " has the tensor, and ",
+                stream.device(), " the stream: make a stream of the tensor's device wait for it, and record that one");
     auto context = reinterpret_cast<uint64_t>(pointer.get_context());
     check(library.record_use(context, stream.stream()));
   }
@@ -148,6 +270,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void enable(bool value) override {
+    check(library.set_caching(value));
     native->enable(value);
   }
 
@@ -167,7 +290,7 @@ class Allocator final : public CUDAAllocator {
 
   void emptyCache(MempoolId_t pool) override {
     check(library.empty_cache(number(pool)));
-    if (native_has_memory()) native->emptyCache(pool); // which counts as a wait for all streams
+    if (native_has_free_memory()) native->emptyCache(pool); // which counts as a wait for all streams
   }
 
   void cacheInfo(DeviceIndex device, size_t* largest) override {
@@ -192,14 +315,12 @@ class Allocator final : public CUDAAllocator {
     next = add(stats.oversize_allocations, next);
     next = add(stats.oversize_segments, next);
     for (int64_t* count : {&stats.num_alloc_retries, &stats.num_ooms, &stats.num_sync_all_streams,
-                           &stats.num_device_alloc, &stats.num_device_free, &stats.num_oom_rejections}) {
+                           &stats.num_device_alloc, &stats.num_device_free}) {
       *count += *next++;
     }
+    add_rejections(stats, *next++);
     stats.max_split_size = *next;
-    auto add_pool = [](void* to, Pool pool, const int64_t* numbers) noexcept {
-      add_pools(static_cast<DeviceStats*>(to)->reserved_bytes_by_private_pools[number(pool)], numbers);
-    };
-    check(library.reserved_by_pools(device, add_pool, &stats));
+    add_private_pools(stats, device);
     return stats;
   }
 
@@ -216,31 +337,23 @@ class Allocator final : public CUDAAllocator {
   // Segments, blocks and history.
 
   void* getBaseAllocation(void* address, size_t* size) override {
-    struct Found {
-      uint64_t address, start, size;
-    } found{reinterpret_cast<uint64_t>(address), 0, 0};
-    auto look = [](void* to, const Segment* segment, const Block*, size_t) noexcept {
-      auto& found = *static_cast<Found*>(to);
-      if (found.address - segment->address < segment->total) found = {found.address, segment->address, segment->total};
-    };
-    for (int device = 0; device < devices && !found.start; device++) {
-      check(library.snapshot(device, {0, 0}, look, &found));
-    }
-    if (!found.start) return native->getBaseAllocation(address, size);
-    if (size) *size = found.size;
-    return reinterpret_cast<void*>(found.start);
+    Range segment = library.segment_at(reinterpret_cast<uint64_t>(address));
+    if (!segment.size) return native->getBaseAllocation(address, size);
+    if (size) *size = segment.size;
+    return reinterpret_cast<void*>(segment.start);
   }
 
   SnapshotInfo snapshot(MempoolId_t pool, bool with_traces) override {
     SnapshotInfo info = native->snapshot(pool, with_traces);
+    describe(library.settings(), info.config_metadata);
     info.device_traces.resize(std::max<size_t>(info.device_traces.size(), devices));
+    auto skipped = skipped_actions();
     for (int device = 0; device < devices; device++) {
       auto& trace = info.device_traces[device];
       // A snapshot is an event of our history, too.
       std::erase_if(trace, [](const TraceEntry& entry) { return entry.action_ == TraceEntry::SNAPSHOT; });
-      Shown shown{info.segments, trace, DeviceIndex(device)};
-      check(library.snapshot(device, number(pool), &Shown::segment, &shown));
-      if (with_traces) check(library.history(device, &Shown::entry, &shown));
+      Records records{info.segments, with_traces ? &trace : nullptr, skipped, DeviceIndex(device)};
+      check(library.snapshot(device, number(pool), &Records::segment, &Records::entry, &records));
     }
     return info;
   }
@@ -251,13 +364,42 @@ class Allocator final : public CUDAAllocator {
 
   void recordHistory(bool on, CreateContextFn create, size_t entries, RecordContext when, bool clear,
                      const std::vector<std::string>& skipped) override {
-    if (create) create_context = create;
-    for (int device = 0; device < devices; device++) {
-      if (clear && is_recording) check(library.record_history(device, false, 0, 0, &capture, &release_context));
-      check(library.record_history(device, on, entries, int(when), &capture, &release_context));
+    native->recordHistory(on, create, entries, when, clear, skipped); // for its annotations; checks the arguments
+    if (create) Context::create = create;
+    {
+      std::lock_guard lock(mutex);
+      skip.clear();
+      for (const auto& action : skipped) skip.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
     }
+    check(library.record_history(on, entries, int(when), clear, &Context::capture, &Context::release));
     is_recording = on;
-    native->recordHistory(on, create, entries, when, clear, skipped); // for its annotations
+  }
+
+#if TORCH_VERSION_MINOR >= 12
+  std::shared_ptr<GatheredContext> getContextForPointer(const void* address) override {
+    std::shared_ptr<GatheredContext> found;
+    auto keep = [](void* to, void* context) noexcept {
+      *static_cast<std::shared_ptr<GatheredContext>*>(to) = Context::gathered_by(context);
+    };
+    check(library.context_at(reinterpret_cast<uint64_t>(address), keep, &found));
+    return found ? found : native->getContextForPointer(address);
+  }
+
+  void attachOomRejectionObserver(OomRejectionObserver observer) override {
+    {
+      std::lock_guard lock(mutex);
+      rejection_observers.push_back(observer);
+    }
+    native->attachOomRejectionObserver(std::move(observer));
+  }
+#endif
+
+  void pushCompileContext(std::string& context) override {
+    Context::compiling.push_back(context);
+  }
+
+  void popCompileContext() override {
+    if (!Context::compiling.empty()) Context::compiling.pop_back();
   }
 
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override {
@@ -265,56 +407,62 @@ class Allocator final : public CUDAAllocator {
   }
 
   void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override {
-    observers.push_back(observer);
+    {
+      std::lock_guard lock(mutex);
+      observers.push_back(observer);
+    }
     native->attachOutOfMemoryObserver(std::move(observer));
-  }
-
-  void attachOomRejectionObserver(OomRejectionObserver observer) override {
-    native->attachOomRejectionObserver(std::move(observer));
   }
 
   void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override {
     native->attachAllocatorTraceTracker(std::move(tracker));
   }
 
-  // Private pools.
+  // Private pools. PyTorch's own allocator keeps those from before the installation.
 
   void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, std::shared_ptr<CUDAAllocator> own) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(!own, "accelerator: a MemPool cannot have an allocator of its own yet");
-    check(library.pool_retain(device, number(pool)));
+    if (is_native(device, pool)) return native->createOrIncrefPool(device, pool, std::move(own));
+    if (!own) return check(library.pool_retain(device, number(pool)));
+    auto* source = new Source::Shared(std::move(own));
+    check(library.pool_retain_with_source(device, number(pool), &Source::allocate, &Source::free, &Source::drop, source));
   }
 
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
-    using Filter = std::function<bool(cudaStream_t)>;
-    auto call = [](void* filter, void* stream) noexcept {
-      return (*static_cast<Filter*>(filter))(static_cast<cudaStream_t>(stream));
-    };
-    auto drop = [](void* filter) { delete static_cast<Filter*>(filter); };
-    check(library.pool_begin(device, number(pool), call, drop, new Filter(std::move(filter))));
+    TORCH_CHECK(!is_native(device, pool), "accelerator: this pool is from before the installation: make a new one");
+    auto* function = new Filter::Function(std::move(filter));
+    check(library.pool_begin(device, number(pool), &Filter::call, &Filter::drop, function));
+    routes++;
   }
 
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
+    if (is_native(device, pool)) return native->endAllocateToPool(device, pool);
     check(library.pool_end(device, number(pool)));
+    routes--;
   }
 
   void releasePool(DeviceIndex device, MempoolId_t pool) override {
+    if (is_native(device, pool)) return native->releasePool(device, pool);
     check(library.pool_release(device, number(pool)));
   }
 
   int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override {
+    if (is_native(device, pool)) return native->getPoolUseCount(device, pool);
     return library.pool_uses(device, number(pool));
   }
 
   void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use_on_oom) override {
+    if (is_native(device, pool)) return native->setUseOnOOM(device, pool, use_on_oom);
     check(library.pool_use_on_oom(device, number(pool), use_on_oom));
   }
 
   void setNoSplit(DeviceIndex device, MempoolId_t pool) override {
+    if (is_native(device, pool)) return native->setNoSplit(device, pool);
     check(library.pool_no_split(device, number(pool)));
   }
 
   bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool,
                                 const std::unordered_set<void*>& expected) override {
+    if (is_native(device, pool)) return native->checkPoolLiveAllocations(device, pool, expected);
     std::unordered_set<void*> live;
     auto add = [](void* to, uint64_t address, uint64_t) noexcept {
       static_cast<std::unordered_set<void*>*>(to)->insert(reinterpret_cast<void*>(address));
@@ -324,6 +472,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t pool) override {
+    if (is_native(device, pool)) return native->getCheckpointState(device, pool);
     void* state = nullptr;
     check(library.checkpoint(device, number(pool), &state));
     auto checkpoint = std::make_shared<Checkpoint>();
@@ -345,7 +494,7 @@ class Allocator final : public CUDAAllocator {
       }
     };
     auto* checkpoint = dynamic_cast<Checkpoint*>(state.get());
-    TORCH_CHECK(checkpoint, "accelerator: this checkpoint is of another allocator");
+    if (!checkpoint) return native->setCheckpointPoolState(device, std::move(state));
     check(library.checkpoint_restore(device, checkpoint->state, note, &change));
     return std::move(change.delta);
   }
@@ -367,23 +516,32 @@ class Allocator final : public CUDAAllocator {
   }
 
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
-                          cudaStream_t stream, bool has_access) override {
-    if (has_access || to_device == from_device) {
-      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-    }
+                          cudaStream_t stream, bool) override {
+    if (to_device == from_device) return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    // It works also for mapped memory to which the other device has no access.
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   }
 
  private:
+  std::mutex mutex; // of the lists
   std::vector<OutOfMemoryObserver> observers;
-  bool is_recording = false;
+  // PyTorch 2.11 has no type for them.
+  std::vector<std::function<void(int64_t, size_t, size_t, size_t)>> rejection_observers;
+  std::vector<TraceEntry::Action> skip;
 
-  // Whether PyTorch's own allocator still has memory from before the installation.
-  bool native_has_memory() {
-    for (int device = 0; device < devices; device++) {
-      if (native->getDeviceStats(device).reserved_bytes[0].current) return true;
+  std::vector<TraceEntry::Action> skipped_actions() {
+    std::lock_guard lock(mutex);
+    return skip;
+  }
+
+  // Whether a pool is one of PyTorch's own allocator.
+  static bool is_native(DeviceIndex device, MempoolId_t pool) {
+    if (C10_LIKELY(!is_late) || library.pool_uses(device, number(pool)) > 0) return false;
+    try {
+      return native->getPoolUseCount(device, pool) > 0;
+    } catch (const c10::Error&) {
+      return false; // It does not know the pool.
     }
-    return false;
   }
 
   static DataPtr data_ptr(Memory memory, DeviceIndex device) {
@@ -405,66 +563,73 @@ class Allocator final : public CUDAAllocator {
     return numbers;
   }
 
-  [[noreturn]] C10_NOINLINE void fail(int status, size_t size, DeviceIndex device) {
-    std::string text = library.last_error(); // before another call fails
-    TORCH_CHECK(status == OUT_OF_MEMORY, text);
-    size_t free = 0, total = 0;
-    (void)cudaMemGetInfo(&free, &total);
-    for (const auto& observer : observers) observer(device, size, total, free);
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", text);
+  // A template, because PyTorch 2.11 does not have this statistic.
+  template <class Stats>
+  static void add_rejections(Stats& stats, int64_t count) {
+    if constexpr (requires { stats.num_oom_rejections; }) stats.num_oom_rejections += count;
   }
 
-  // What the library shows of a device.
-  struct Shown {
-    std::vector<SegmentInfo>& segments;
-    std::vector<TraceEntry>& trace;
-    DeviceIndex device;
-
-    static void segment(void* to, const Segment* from, const Block* blocks, size_t count) noexcept {
-      auto& shown = *static_cast<Shown*>(to);
-      SegmentInfo& segment = shown.segments.emplace_back();
-      segment.device = shown.device;
-      segment.registration_counter = int32_t(from->created);
-      segment.address = from->address;
-      segment.total_size = from->total;
-      segment.requested_size = from->requested;
-      segment.allocated_size = from->allocated;
-      segment.active_size = from->active;
-      segment.stream = reinterpret_cast<void*>(from->stream);
-      segment.is_large = from->is_large;
-      segment.is_expandable = from->is_expandable;
-      segment.owner_private_pool_id = number(from->pool);
-      segment.context_when_allocated = context_of(from->context);
-      for (const Block* block = blocks; block != blocks + count; block++) {
-        BlockInfo& info = segment.blocks.emplace_back();
-        info.size = block->size;
-        info.requested_size = block->requested;
-        info.allocated = block->is_allocated;
-        info.active = block->is_active;
-        info.context_when_allocated = context_of(block->context);
-      }
+  // A template, because PyTorch 2.12 does not have these statistics.
+  template <class Stats>
+  static void add_private_pools(Stats& stats, DeviceIndex device) {
+    if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+      auto add_pool = [](void* to, Pool pool, const int64_t* numbers) noexcept {
+        add_pools(static_cast<Stats*>(to)->reserved_bytes_by_private_pools[number(pool)], numbers);
+      };
+      check(library.reserved_by_pools(device, add_pool, &stats));
     }
+  }
 
-    static void entry(void* to, const Entry* from) noexcept {
-      auto& shown = *static_cast<Shown*>(to);
-      TraceEntry& entry = shown.trace.emplace_back(
-          TraceEntry::Action(from->action), shown.device, from->address, from->size,
-          reinterpret_cast<void*>(from->stream), number(from->pool), 0, context_of(from->context));
-      entry.time_.t_ = time_t(from->time / 1000); // microseconds, as in PyTorch's snapshots
+  [[noreturn]] void fail(int status, DeviceIndex device) {
+    rethrow(0);
+    std::string text = library.last_error(); // before another call fails
+    TORCH_CHECK(status == OUT_OF_MEMORY, text);
+    Shortage shortage = library.last_shortage();
+    c10::reportOutOfMemoryToProfiler(shortage.segment, shortage.allocated, shortage.reserved, cuda(device));
+    auto [ours, of_rejections] = [&] {
+      std::lock_guard lock(mutex);
+      return std::pair(observers, rejection_observers);
+    }();
+    if (shortage.is_rejected) {
+      for (const auto& observer : of_rejections) observer(device, shortage.segment, shortage.allocated, shortage.total);
+    } else {
+      for (const auto& observer : ours) observer(device, shortage.segment, shortage.limit, shortage.free);
     }
-  };
+    TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  }
+
+  // Throws what PyTorch threw on this thread, after it has freed the memory that the request got nevertheless.
+  C10_NOINLINE void rethrow(uint64_t context) {
+    if (!Thrown::last) return;
+    release(reinterpret_cast<void*>(context));
+    std::rethrow_exception(std::exchange(Thrown::last, nullptr));
+  }
 };
 
 }  // namespace
 }  // namespace accelerator
 
-// Puts the library's allocator in the place of PyTorch's. `device_count` is 0 before CUDA is initialized. Returns null,
-// or what went wrong.
-extern "C" __attribute__((visibility("default"))) const char* accelerator_torch_install(const char* path,
-                                                                                        int device_count) {
+// The only one. It is never destroyed, since tensors may outlive everything else.
+accelerator::Allocator* installed() {
+  static auto* allocator = new accelerator::Allocator;
+  return allocator;
+}
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+// Puts the library's allocator in the place of PyTorch's, with these settings or those of the environment. Returns
+// null, or what went wrong; nothing has changed then. The caller holds a lock.
+EXPORTED const char* accelerator_torch_install(const char* path, const char* settings) {
   using namespace accelerator;
-  static Allocator* allocator = nullptr; // never destroyed, since tensors may outlive everything else
-  if (allocator) return "it is installed already";
+  static std::string problem;
+  problem.clear();
+  auto* own = c10::cuda::CUDACachingAllocator::allocator.load();
+  try {
+    if (auto name = own->name(); name != "native") problem = "PyTorch uses the allocator " + name + ", not its own";
+  } catch (const std::exception&) {
+    problem = "PyTorch uses another allocator than its own";
+  }
+  if (!problem.empty()) return problem.c_str();
   void* handle = dlopen(path, RTLD_NOW);
   if (!handle) return dlerror();
 #define FIND(result, name, arguments)                                                                       \
@@ -472,10 +637,49 @@ extern "C" __attribute__((visibility("default"))) const char* accelerator_torch_
   if (!library.name) return "the library lacks accelerator_torch_" #name;
   ACCELERATOR_TORCH_FUNCTIONS(FIND)
 #undef FIND
-  allocator = new Allocator;
-  allocator->devices = device_count;
-  native = c10::cuda::CUDACachingAllocator::allocator.load();
-  c10::cuda::CUDACachingAllocator::allocator.store(allocator);
-  c10::SetAllocator(c10::DeviceType::CUDA, allocator, 255); // PyTorch's own has priority 1
+  if (library.interface() != INTERFACE_CUDA) return "the library is of another version, or not for CUDA";
+  if (library.start(settings, &free_memory) != DONE) return library.last_error();
+  static const bool is_uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  if ((is_uncached || !own->isEnabled()) && library.set_caching(false) != DONE) return library.last_error();
+  is_late = own->initialized();
+  if (is_late) {
+    installed()->devices = c10::cuda::device_count();
+    for (int device = 0; device < installed()->devices; device++) {
+      double fraction = own->getMemoryFraction(device);
+      if (fraction < 1.0 && library.set_memory_fraction(device, fraction) != DONE) return library.last_error();
+    }
+  }
+  native = own;
+  c10::cuda::CUDACachingAllocator::allocator.store(installed());
+  c10::SetAllocator(c10::DeviceType::CUDA, installed(), 255); // PyTorch's own has priority 1
+  is_installed = true;
+  return nullptr;
+}
+
+// Puts PyTorch's own allocator back. Returns null, or what went wrong; nothing has changed then. No other thread may
+// allocate meanwhile.
+EXPORTED const char* accelerator_torch_uninstall() {
+  using namespace accelerator;
+  if (library.empty_cache({0, 0}) != DONE) return library.last_error();
+  int64_t numbers[STATISTICS];
+  for (int device = 0; device < installed()->devices; device++) {
+    if (library.statistics(device, numbers) != DONE) return library.last_error();
+    if (library.pools_in_use(device)) return "graphs and pools of it still exist: delete them first";
+    constexpr int RESERVED = 5 * 3 * 4; // the place of `reserved_bytes.all.current`
+    if (numbers[RESERVED]) return "some of its memory is still in use: delete all tensors first";
+  }
+  if (library.record_history(false, 0, 0, true, &Context::capture, &Context::release) != DONE) {
+    return library.last_error();
+  }
+  installed()->is_recording = false;
+  for (int device = 0; device < installed()->devices; device++) {
+    double fraction = library.memory_fraction(device);
+    if (fraction == native->getMemoryFraction(device)) continue;
+    native->setMemoryFraction(fraction, device);
+    if (library.set_memory_fraction(device, 1.0) != DONE) return library.last_error();
+  }
+  is_installed = false;
+  c10::cuda::CUDACachingAllocator::allocator.store(native);
+  c10::SetAllocator(c10::DeviceType::CUDA, native, 255);
   return nullptr;
 }

@@ -10,25 +10,31 @@ import tempfile
 from pathlib import Path
 
 
-def train(model, conf, ours, record=False):
-    """Runs a job. Returns its statistics, or the snapshot that it dumped, with its history."""
+def train(model, conf, ours, record=False, seed=0, large=False):
+    """Runs a job, with work in the order that a seed of the simulated driver gives. Returns its statistics, or the
+    snapshot that it dumped, with its history.
+    """
     with tempfile.TemporaryDirectory() as folder:
         statistics, snapshot = Path(folder) / "statistics.json", Path(folder) / "snapshot.pickle"
         command = [sys.executable, "train.py", model, "--conf", conf, "--out", str(statistics)]
         command += ["--ours"] if ours else []
+        command += ["--large"] if large else []
         command += ["--snapshot", str(snapshot)] if record else []
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+        environment = {**os.environ, "CUDA_SIM_SEED": str(seed)}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, env=environment)
         if done.returncode:
             raise AssertionError(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return pickle.loads(snapshot.read_bytes()) if record else json.loads(statistics.read_text())
 
 
-def together(jobs, **options):
-    """Runs all jobs, each once with PyTorch's allocator and once with ours, as many at once as there are processors.
-
-    Returns the pairs of results, in the order of the jobs.
-    """
+def at_once(jobs, **options):
+    """Runs jobs, each with the arguments of `train`, as many at once as there are processors. Returns their results."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-        runs = [threads.submit(train, *job, ours, **options) for job in jobs for ours in (False, True)]
-        results = [run.result() for run in runs]
+        runs = [threads.submit(train, *job, **options) for job in jobs]
+        return [run.result() for run in runs]
+
+
+def with_both(jobs, **options):
+    """Runs jobs, each once with PyTorch's allocator and once with ours. Returns the pairs of results."""
+    results = at_once([(*job, ours) for job in jobs for ours in (False, True)], **options)
     return list(zip(results[::2], results[1::2]))

@@ -1,19 +1,22 @@
 """Trains one of three models for a few steps, with sizes that change, on whatever allocator serves this process.
 
-    train.py MODEL [--conf SETTINGS --ours] [--out FILE]
+    train.py MODEL [--large] [--conf SETTINGS --ours] [--out FILE]
 
-Writes all statistics of torch.cuda.memory_stats() as JSON. The simulated device runs no kernels, so shapes must not
-depend on values.
+Writes all statistics of torch.cuda.memory_stats() as JSON. Large models have the size of GPT-2 small or more. The
+simulated device runs no kernels, so shapes must not depend on values.
 """
 
 import argparse
 import json
 import os
 
+import simulated
+
 parser = argparse.ArgumentParser()
 parser.add_argument("model", choices=["transformer", "convolution", "experts"])
 parser.add_argument("--conf", default="")
 parser.add_argument("--ours", action="store_true")
+parser.add_argument("--large", action="store_true")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--out")
 parser.add_argument("--snapshot")
@@ -68,9 +71,10 @@ class Experts(nn.Module):
 
 
 class Language(nn.Module):
-    def __init__(self, block, width=256, layers=4):
+    def __init__(self, block):
         super().__init__()
-        self.embed, self.head = nn.Embedding(8192, width), nn.Linear(width, 8192)
+        width, layers, words = (768, 12, 50257) if options.large else (256, 4, 8192)
+        self.embed, self.head = nn.Embedding(words, width), nn.Linear(width, words)
         self.blocks = nn.ModuleList(nn.Sequential(Attention(width), block(width)) for _ in range(layers))
 
     def forward(self, tokens):
@@ -82,18 +86,20 @@ class Language(nn.Module):
 
 def convolution():
     layers, channels = [], 3
-    for wider in (32, 64, 128):
+    for wider in (64, 128, 256, 512, 1024) if options.large else (32, 64, 128):
         layers += [nn.Conv2d(channels, wider, 3, padding=1), nn.BatchNorm2d(wider), nn.ReLU(), nn.MaxPool2d(2)]
         channels = wider
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
 def images(step):
-    return torch.zeros(8, 3, 128 - 16 * (step % 3), 96, device="cuda")
+    batch, side = (32, 256) if options.large else (8, 128)
+    return torch.zeros(batch, 3, side - 16 * (step % 3), 96, device="cuda")
 
 
 def tokens(step):
-    return torch.zeros(8, 384 - 37 * (step % 4), dtype=torch.long, device="cuda")
+    length = 1024 if options.large else 384
+    return torch.zeros(8, length - 37 * (step % 4), dtype=torch.long, device="cuda")
 
 
 model, batch = {
@@ -120,6 +126,7 @@ for step in range(options.steps):
         torch.cuda.empty_cache()
 there = torch.arange(1000.0)
 assert torch.equal(there.cuda().cpu(), there), "bytes change on their way to the device and back"
+assert simulated.violations() == 0, "work touched memory that was not the program's"
 statistics = {key: int(value) for key, value in torch.cuda.memory_stats().items()}
 if options.out:
     with open(options.out, "w") as file:

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Error, Result, Stream, StreamId};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Error, Recording, Result, Stream, StreamId};
 
 use crate::boundary::status;
 use crate::driver::{self, Driver};
@@ -17,10 +17,47 @@ pub(crate) type Device = &'static Accelerator<Driver>;
 /// The number of devices that PyTorch has numbers for.
 const MOST: usize = 64;
 static OPENED: [OnceLock<Device>; MOST] = [const { OnceLock::new() }; MOST];
-/// The settings of devices that are opened from now on; `None` for those of the environment.
-static CONFIG: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
+static OPTIONS: Mutex<Options> = Mutex::new(Options { config: None, recording: None, free_memory: None });
 
-/// Sets some settings, as in `PYTORCH_ALLOC_CONF`, on all devices.
+/// What applies to all devices, also to those that are opened later. Opening a device takes memory of it, so only a
+/// request for its memory does that.
+struct Options {
+    /// `None` before the start.
+    config: Option<AllocatorConfig>,
+    recording: Option<Recording>,
+    free_memory: Option<FreeMemory>,
+}
+
+/// Frees memory that PyTorch can spare. Returns whether it freed any.
+type FreeMemory = extern "C" fn() -> bool;
+
+/// Sets the settings before the first request: these, as in `PYTORCH_ALLOC_CONF`, or without any those of the
+/// environment. `free_memory` is called when a request finds no free block.
+///
+/// # Safety
+/// `settings` is null or a text that ends in a zero byte. `free_memory` may be called from any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_start(settings: *const c_char, free_memory: FreeMemory) -> c_int {
+    // SAFETY: The caller's promise.
+    let settings = (!settings.is_null()).then(|| unsafe { CStr::from_ptr(settings) });
+    status(|| {
+        let mut options = lock(&OPTIONS);
+        let config = match settings {
+            Some(settings) => AllocatorConfig::default().updated(&settings.to_string_lossy()),
+            None => AllocatorConfig::from_environment(),
+        };
+        let config = config?;
+        options.config = Some(config);
+        // Other libraries may have opened devices, and an uninstallation leaves them open.
+        opened().for_each(|device| device.allocator().set_config(config));
+        if options.free_memory.replace(free_memory).is_none() {
+            opened().for_each(|device| call_when_short(device, free_memory));
+        }
+        Ok(())
+    })
+}
+
+/// Changes some settings of all devices.
 ///
 /// # Safety
 /// `settings` is a text that ends in a zero byte.
@@ -28,19 +65,49 @@ static CONFIG: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 pub unsafe extern "C" fn accelerator_torch_configure(settings: *const c_char) -> c_int {
     // SAFETY: The caller's promise.
     let settings = unsafe { CStr::from_ptr(settings) };
-    status(|| {
-        let mut config = lock(&CONFIG);
-        let before = config.map_or_else(AllocatorConfig::from_environment, Ok)?;
-        let updated = before.updated(&settings.to_string_lossy())?;
-        *config = Some(updated);
-        opened().for_each(|device| device.allocator().set_config(updated));
-        Ok(())
-    })
+    status(|| change_config(|config| config.updated(&settings.to_string_lossy())))
+}
+
+/// Sets whether freed memory is kept for later requests. PyTorch: `enable`.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_set_caching(caching: bool) -> c_int {
+    status(|| change_config(|config| Ok(AllocatorConfig { caching, ..config })))
+}
+
+fn change_config(change: impl FnOnce(AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+    let mut options = lock(&OPTIONS);
+    let config = change(options.config.map_or_else(AllocatorConfig::from_environment, Ok)?)?;
+    options.config = Some(config);
+    opened().for_each(|device| device.allocator().set_config(config));
+    Ok(())
+}
+
+/// Returns the settings.
+pub(crate) fn config() -> AllocatorConfig {
+    lock(&OPTIONS).config.unwrap_or_default()
+}
+
+/// Records the histories of all devices from now on, or none. With `clear`, discards what is recorded so far.
+pub(crate) fn record(recording: Option<Recording>, clear: bool) {
+    let mut options = lock(&OPTIONS);
+    options.recording = recording;
+    for device in opened() {
+        if clear {
+            device.allocator().record_history(None);
+        }
+        device.allocator().record_history(recording);
+    }
 }
 
 /// Returns the devices that are open.
 pub(crate) fn opened() -> impl Iterator<Item = Device> {
     OPENED.iter().filter_map(|device| device.get().copied())
+}
+
+/// Returns the device with this number, if it is open.
+#[inline(always)]
+pub(crate) fn if_open(index: c_int) -> Option<Device> {
+    usize::try_from(index).ok().and_then(|index| OPENED.get(index)?.get()).copied()
 }
 
 /// Returns the device with this number, which is opened at the first call.
@@ -49,26 +116,32 @@ pub(crate) fn opened() -> impl Iterator<Item = Device> {
 /// [`Error::InvalidDevice`], [`Error::Driver`], an error in the environment's settings.
 #[inline(always)]
 pub(crate) fn device(index: c_int) -> Result<Device> {
-    match usize::try_from(index).ok().and_then(|index| OPENED.get(index)?.get()) {
-        Some(device) => Ok(device),
-        None => open(index),
-    }
+    if_open(index).map_or_else(|| open(index), Ok)
 }
 
 #[cold]
 fn open(index: c_int) -> Result<Device> {
-    let config = lock(&CONFIG);
+    let options = lock(&OPTIONS);
     let kind = Driver::KIND;
     let invalid = || Error::InvalidDevice { kind, index: index.into(), count: Accelerator::<Driver>::count() };
     let (ordinal, place) = u32::try_from(index).ok().zip(OPENED.get(index as usize)).ok_or_else(invalid)?;
     if let Some(device) = place.get() {
         return Ok(device);
     }
-    let config = config.map_or_else(AllocatorConfig::from_environment, Ok)?;
+    let config = options.config.map_or_else(AllocatorConfig::from_environment, Ok)?;
     let number = accelerator_core::Device { kind, index: ordinal };
-    let backend = Driver::open(ordinal).map_err(|source| Error::Driver { device: number, source })?;
+    let backend = driver::open(ordinal).map_err(|source| Error::Driver { device: number, source })?;
     let device = Accelerator::new(backend, ordinal, config)?;
+    if let Some(free_memory) = options.free_memory {
+        call_when_short(device, free_memory);
+    }
+    device.allocator().record_history(options.recording);
     Ok(place.get_or_init(|| device))
+}
+
+/// Calls a function when a request finds no free block.
+fn call_when_short(device: Device, free_memory: FreeMemory) {
+    device.allocator().add_free_memory_callback(move || free_memory());
 }
 
 /// Streams by device and handle.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use accelerator_core::Stream;
+use accelerator_core::{DriverResult, Stream};
 
 use crate::devices::Device;
 
@@ -12,6 +12,17 @@ pub(crate) use accelerator_host::Host as Driver;
 
 #[cfg(not(feature = "host"))]
 pub(crate) use accelerator_cuda::Cuda as Driver;
+
+/// Opens a device, whose context PyTorch uses by CUDA's runtime.
+#[cfg(not(feature = "host"))]
+pub(crate) fn open(ordinal: u32) -> DriverResult<Driver> {
+    Driver::open_beside_runtime(ordinal)
+}
+
+#[cfg(feature = "host")]
+pub(crate) fn open(ordinal: u32) -> DriverResult<Driver> {
+    accelerator_core::Backend::open(ordinal)
+}
 
 /// Makes one of PyTorch's streams a stream of the device.
 #[cfg(not(feature = "host"))]

@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use accelerator_core::{ContextsOf, HistoryAction, HistoryContext, Recording, TraceAction};
+use accelerator_core::{ContextsOf, HistoryAction, HistoryContext, HistoryEntry, Recording, TraceAction};
 
 use crate::boundary::status;
-use crate::devices::{device, handle};
+use crate::devices::{self, Device, handle};
 use crate::pools::PoolNumber;
 
 /// Captures the context of the calling thread; null if there is none.
@@ -45,17 +45,18 @@ pub(crate) fn context(context: Option<&HistoryContext>) -> *mut c_void {
     context.and_then(|context| context.downcast_ref::<Context>()).map_or(ptr::null_mut(), |context| context.0)
 }
 
-/// Records from now on, or no longer if `when` is 0 and `on` is false. `when` is PyTorch's `RecordContext`: 0 for no
-/// contexts, 1 for those of live blocks, 2 also for allocations, 3 also for frees.
+/// Records the histories of all devices from now on, also of those that are not in use yet, or no longer if `on` is
+/// false. `when` is PyTorch's `RecordContext`: 0 for no contexts, 1 for those of live blocks, 2 also for allocations, 3
+/// also for frees. With `clear`, what is recorded so far is discarded.
 ///
 /// # Safety
 /// `capture` may be called from any thread, and `release` with what it returned, once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_record_history(
-    index: c_int,
     on: bool,
     max_entries: usize,
     when: c_int,
+    clear: bool,
     capture_context: Capture,
     release: Release,
 ) -> c_int {
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn accelerator_torch_record_history(
             _ => ContextsOf::State,
         };
         let recording = Recording { max_entries, contexts, capture: (when > 0).then_some(capture) };
-        device(index)?.allocator().record_history(on.then_some(recording));
+        devices::record(on.then_some(recording), clear);
         Ok(())
     })
 }
@@ -88,41 +89,28 @@ pub struct Entry {
     action: c_int,
 }
 
-type Visit = extern "C" fn(*mut c_void, *const Entry);
-
-/// Shows the entries of the history, the oldest first.
-///
-/// # Safety
-/// `visit` may be called with `state` and an entry.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn accelerator_torch_history(index: c_int, visit: Visit, state: *mut c_void) -> c_int {
-    status(|| {
-        let device = device(index)?;
-        for entry in &device.allocator().history().entries {
-            let HistoryAction::Trace(trace) = &entry.action else { continue }; // PyTorch has no others
-            let (action, address) = match trace {
-                TraceAction::Alloc => (0, entry.address),
-                TraceAction::FreeRequested => (1, entry.address),
-                TraceAction::FreeCompleted => (2, entry.address),
-                TraceAction::SegmentAlloc => (3, entry.address),
-                TraceAction::SegmentFree => (4, entry.address),
-                TraceAction::SegmentMap => (5, entry.address),
-                TraceAction::SegmentUnmap => (6, entry.address),
-                TraceAction::Snapshot => (7, entry.address),
-                TraceAction::OutOfMemory { device_free } => (8, *device_free),
-                TraceAction::Other => continue,
-            };
-            let shown = Entry {
-                address,
-                size: entry.size,
-                stream: handle(device, entry.stream),
-                time: entry.time,
-                pool: PoolNumber::of(entry.mem_pool),
-                context: context(entry.context.as_ref()),
-                action,
-            };
-            visit(state, &shown);
-        }
-        Ok(())
+/// Returns an entry as PyTorch has it; `None` for one that PyTorch does not have.
+pub(crate) fn entry(device: Device, entry: &HistoryEntry) -> Option<Entry> {
+    let HistoryAction::Trace(trace) = &entry.action else { return None };
+    let (action, address) = match trace {
+        TraceAction::Alloc => (0, entry.address),
+        TraceAction::FreeRequested => (1, entry.address),
+        TraceAction::FreeCompleted => (2, entry.address),
+        TraceAction::SegmentAlloc => (3, entry.address),
+        TraceAction::SegmentFree => (4, entry.address),
+        TraceAction::SegmentMap => (5, entry.address),
+        TraceAction::SegmentUnmap => (6, entry.address),
+        TraceAction::Snapshot => (7, entry.address),
+        TraceAction::OutOfMemory { device_free } => (8, *device_free),
+        TraceAction::Other => return None,
+    };
+    Some(Entry {
+        address,
+        size: entry.size,
+        stream: handle(device, entry.stream),
+        time: entry.time,
+        pool: PoolNumber::of(entry.mem_pool),
+        context: context(entry.context.as_ref()),
+        action,
     })
 }

@@ -10,6 +10,9 @@
 //! | `devices` | the devices, their settings, and PyTorch's streams on them |
 //! | `memory` | allocation, free, uses by other streams |
 //! | `pools` | private pools, and requests that go to them |
+//! | `external` | memory for libraries that know neither devices nor streams |
+//! | `own_source` | pools that get their segments from an allocator of PyTorch's |
+//! | `sleep` | pools whose memory can be given back for a while |
 //! | `statistics` | statistics, peaks and limits |
 //! | `snapshot` | segments and blocks |
 //! | `history` | the recorded history |
@@ -18,8 +21,12 @@
 mod boundary;
 mod devices;
 mod driver;
+mod external;
 mod history;
 mod memory;
+#[cfg(not(feature = "host"))] // tensors of the CPU have no pools
+mod own_source;
 mod pools;
+mod sleep;
 mod snapshot;
 mod statistics;

@@ -19,6 +19,7 @@ use crate::driver::Driver;
 
 /// The memory of a tensor.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Memory {
     /// Its address; 0 for no bytes.
     pub address: u64,
@@ -65,15 +66,16 @@ fn without_key(device: Device, allocation: Allocation<Driver>) -> Error {
 
 /// Makes a context: an odd number, which no address is.
 #[inline(always)]
-fn context(index: c_int, key: AllocationKey) -> u64 {
+pub(crate) fn context(index: c_int, key: AllocationKey) -> u64 {
     (index as u64) << (AllocationKey::BITS + 1) | key.get().get() << 1 | 1
 }
 
-/// Splits a context into the device and the key.
+/// Splits a context into the device and the key. An address, which is even, is looked up.
 #[inline(always)]
 fn parts(context: u64) -> Option<(Device, AllocationKey)> {
+    let context = if context & 1 == 1 { context } else { known(context)? };
     let key = NonZeroU64::new(context >> 1 & ((1 << AllocationKey::BITS) - 1))?;
-    let device = device((context >> (AllocationKey::BITS + 1)) as c_int).ok()?;
+    let device = devices::if_open((context >> (AllocationKey::BITS + 1)) as c_int)?;
     Some((device, AllocationKey::new(key)))
 }
 
@@ -91,7 +93,7 @@ pub unsafe extern "C" fn accelerator_torch_free(context: u64) {
     });
 }
 
-/// Notes that a stream uses the memory of a tensor.
+/// Notes that a stream uses the memory of a tensor, which is known by its context or its address.
 ///
 /// # Safety
 /// As for [`accelerator_torch_free`], and `stream` is PyTorch's stream of the same device.
@@ -104,6 +106,39 @@ pub unsafe extern "C" fn accelerator_torch_record_use(context: u64, stream: *mut
             // SAFETY: The caller's promise.
             unsafe { device.allocator().record_use_by_key(key, stream) }
         }
+    })
+}
+
+/// What PyTorch's profiler is told about an allocation, in bytes.
+#[repr(C)]
+#[derive(Default)]
+pub struct Usage {
+    address: u64,
+    /// The size of its block.
+    block: u64,
+    /// All that is allocated on its device.
+    allocated: i64,
+    /// All that is reserved on its device.
+    reserved: i64,
+    /// The number of its device.
+    device: c_int,
+}
+
+/// Returns what an allocation takes, and what its device has allocated. The memory is known by its context or its
+/// address; all is 0 if it is not ours. PyTorch: `reportMemoryUsageToProfiler`.
+///
+/// # Safety
+/// As for [`accelerator_torch_free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_usage(context: u64) -> Usage {
+    or(Usage::default(), || {
+        let Some((device, key)) = parts(context) else { return Usage::default() };
+        let (allocator, device) = (device.allocator(), device.device().index as c_int);
+        let all = allocator.statistics();
+        let (allocated, reserved) = (all.allocated_bytes.all.current, all.reserved_bytes.all.current);
+        // SAFETY: The caller's promise.
+        let (ptr, block) = unsafe { allocator.block_by_key(key) };
+        Usage { address: ptr.trace_address(), block, allocated, reserved, device }
     })
 }
 
@@ -132,7 +167,7 @@ pub unsafe extern "C" fn accelerator_torch_raw_allocate(
     status(|| {
         let memory = allocate(size, index, stream)?;
         if memory.context != 0 {
-            lock(raw(memory.address)).get_or_insert_default().insert(memory.address, memory.context);
+            keep(memory);
         }
         // SAFETY: The caller's promise.
         unsafe { address.write(memory.address) };
@@ -140,36 +175,83 @@ pub unsafe extern "C" fn accelerator_torch_raw_allocate(
     })
 }
 
+fn keep(memory: Memory) {
+    lock(raw(memory.address)).get_or_insert_default().insert(memory.address, memory.context);
+}
+
+/// Makes the memory of a tensor known by its address, too, so that the tensor can do without its context. PyTorch
+/// requires of memory that it copies on write that context and address are the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_keep_address(memory: Memory) {
+    or((), || keep(memory));
+}
+
+/// Returns the context of memory by its address.
+#[cold]
+fn known(address: u64) -> Option<u64> {
+    let kept = lock(raw(address)).as_ref().and_then(|contexts| contexts.get(&address).copied());
+    kept.or_else(|| context_at(address))
+}
+
 /// Returns the context of memory by its address, and forgets the address.
 fn taken(address: u64) -> Option<u64> {
-    let raw = lock(raw(address)).as_mut().and_then(|contexts| contexts.remove(&address));
-    raw.or_else(|| context_at(address))
+    forget(address).or_else(|| context_at(address))
+}
+
+/// Forgets an address. Returns the context that was kept for it.
+pub(crate) fn forget(address: u64) -> Option<u64> {
+    lock(raw(address)).as_mut().and_then(|contexts| contexts.remove(&address))
 }
 
 /// Returns the context of the allocation that starts at this address. Looks at every block.
-pub(crate) fn context_at(address: u64) -> Option<u64> {
+fn context_at(address: u64) -> Option<u64> {
     opened().find_map(|device| Some(context(device.device().index as c_int, device.allocator().key_at(address)?)))
 }
 
+/// The memory is freed.
+const FREED: c_int = 0;
+/// The memory is not ours.
+const FOREIGN: c_int = 1;
+/// The memory may be ours, and is not freed.
+const LOST: c_int = 2;
+
 /// Frees memory by its address: that of [`accelerator_torch_raw_allocate`], or that of a tensor whose deleter PyTorch
-/// has taken away, as its graph trees do. Returns false for memory that is not ours.
+/// has taken away, as its graph trees do. Returns 0 if it is freed, 1 if it is not ours, and 2 after a panic.
 ///
 /// # Safety
 /// The memory has not been freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accelerator_torch_raw_free(address: u64) -> bool {
-    or(false, || {
-        let context = taken(address);
-        if let Some(context) = context {
+pub unsafe extern "C" fn accelerator_torch_raw_free(address: u64) -> c_int {
+    or(LOST, || match taken(address) {
+        None => FOREIGN,
+        Some(context) => {
             // SAFETY: The caller's promise.
             unsafe { accelerator_torch_free(context) };
+            FREED
         }
-        context.is_some()
     })
 }
 
 /// Returns whether an allocation of ours starts at this address.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_owns(address: u64) -> bool {
-    or(false, || context_at(address).is_some())
+    or(false, || known(address).is_some())
+}
+
+/// Part of the address space.
+#[repr(C)]
+#[derive(Default)]
+pub struct Range {
+    start: u64,
+    /// In bytes.
+    size: u64,
+}
+
+/// Returns the segment that contains an address; no bytes if there is none. PyTorch: `getBaseAllocation`.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_segment_at(address: u64) -> Range {
+    or(Range::default(), || {
+        let segment = opened().find_map(|device| device.allocator().segment_at(address));
+        segment.map_or_else(Range::default, |(ptr, size)| Range { start: ptr.trace_address(), size })
+    })
 }

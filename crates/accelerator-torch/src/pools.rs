@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{DevicePtr, MemPoolId, MemPoolRequests, MemPoolRoute, PoolCheckpoint, StreamId};
+use accelerator_core::{DevicePtr, Error, MemPoolId, MemPoolRequests, MemPoolRoute, PoolCheckpoint, Result, StreamId};
 
 use crate::boundary::{or, status};
-use crate::devices::{self, device, opened};
-use crate::memory::context_at;
+use crate::devices::{self, Device, device, opened};
+use crate::memory::{context, forget};
 
 /// PyTorch's `MempoolId_t`.
 #[repr(C)]
@@ -21,6 +21,9 @@ pub struct PoolNumber {
 }
 
 impl PoolNumber {
+    /// No private pool.
+    pub(crate) const NONE: Self = Self { graph: 0, user: 0 };
+
     pub(crate) fn of(id: MemPoolId) -> Self {
         let (graph, user) = id.numbers();
         Self { graph, user }
@@ -34,10 +37,20 @@ impl PoolNumber {
 /// Adds a use of a pool. PyTorch: `createOrIncrefPool`.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_pool_retain(index: c_int, pool: PoolNumber) -> c_int {
-    status(|| device(index)?.allocator().retain_pool(pool.id()))
+    status(|| retain(device(index)?, pool.id()))
 }
 
-/// Takes back a use of a pool. PyTorch: `releasePool`.
+fn retain(device: Device, pool: MemPoolId) -> Result<()> {
+    device.allocator().retain_pool(pool)?;
+    keep(device, pool)
+}
+
+/// Keeps a pool's free memory. A graph may use any pool of PyTorch's, which keeps the free memory of all of them.
+pub(crate) fn keep(device: Device, pool: MemPoolId) -> Result<()> {
+    device.allocator().keep_pool_for_graphs(pool)
+}
+
+/// Releases a use of a pool. PyTorch: `releasePool`.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_pool_release(index: c_int, pool: PoolNumber) -> c_int {
     status(|| device(index)?.allocator().release_pool(pool.id()))
@@ -47,10 +60,19 @@ pub extern "C" fn accelerator_torch_pool_release(index: c_int, pool: PoolNumber)
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_pool_uses(index: c_int, pool: PoolNumber) -> c_int {
     or(0, || {
-        let Ok(device) = device(index) else { return 0 };
+        let Some(device) = devices::if_open(index) else { return 0 };
         // A route counts as a use here, and not in PyTorch.
-        let routes = lock(&ROUTES).as_ref().and_then(|routes| routes.get(&(index, pool.id()))).map_or(0, Vec::len);
-        device.allocator().pool_uses(pool.id()) as c_int - routes as c_int
+        let has_route = lock(&ROUTES).as_ref().is_some_and(|routes| routes.contains_key(&(index, pool.id())));
+        device.allocator().pool_uses(pool.id()) as c_int - c_int::from(has_route)
+    })
+}
+
+/// Returns whether a graph or a pool of PyTorch's uses a pool of this device.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_pools_in_use(index: c_int) -> bool {
+    or(true, || {
+        let Some(device) = devices::if_open(index) else { return false };
+        device.allocator().pools().into_keys().any(|pool| device.allocator().pool_uses(pool) > 0)
     })
 }
 
@@ -68,13 +90,16 @@ pub extern "C" fn accelerator_torch_pool_no_split(index: c_int, pool: PoolNumber
 
 /// Returns whether a request for work on a stream goes to the pool.
 type Filter = extern "C" fn(*mut c_void, *mut c_void) -> bool;
-type Drop = extern "C" fn(*mut c_void);
+type Release = extern "C" fn(*mut c_void);
 
 /// A function of C++, with its state.
 struct Function {
     call: Filter,
-    drop: Drop,
+    release: Release,
     state: *mut c_void,
+    /// Read during a call. The end of the route writes, so it waits for the calls underway: what they refer to may be
+    /// gone afterwards.
+    ended: RwLock<bool>,
 }
 
 // SAFETY: PyTorch calls such functions from any thread itself.
@@ -84,18 +109,23 @@ unsafe impl Sync for Function {}
 
 impl Function {
     fn is_for(&self, stream: *mut c_void) -> bool {
-        (self.call)(self.state, stream)
+        let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
+        !*ended && (self.call)(self.state, stream)
+    }
+
+    fn end(&self) {
+        *self.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 }
 
-impl std::ops::Drop for Function {
+impl Drop for Function {
     fn drop(&mut self) {
-        (self.drop)(self.state);
+        (self.release)(self.state);
     }
 }
 
-/// The routes to each pool of each device, the oldest first.
-type Routes = HashMap<(c_int, MemPoolId), Vec<MemPoolRoute>>;
+/// The route to each pool of each device, with its function.
+type Routes = HashMap<(c_int, MemPoolId), (MemPoolRoute, Arc<Function>)>;
 
 /// The routes that have not ended. PyTorch ends them by the pool.
 static ROUTES: Mutex<Option<Routes>> = Mutex::new(None);
@@ -103,44 +133,53 @@ static ROUTES: Mutex<Option<Routes>> = Mutex::new(None);
 /// Sends the requests for which a function returns true to a pool. PyTorch: `beginAllocateToPool`.
 ///
 /// # Safety
-/// `call` may be called with `state` and a stream from any thread, until `drop` is called with `state`, once.
+/// `call` may be called with `state` and a stream from any thread, until [`accelerator_torch_pool_end`] returns.
+/// `release` is called with `state` once, at any time after that, from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_pool_begin(
     index: c_int,
     pool: PoolNumber,
     call: Filter,
-    drop: Drop,
+    release: Release,
     state: *mut c_void,
 ) -> c_int {
-    let function = Function { call, drop, state };
+    let function = Arc::new(Function { call, release, state, ended: RwLock::new(false) });
     status(|| {
-        let device = device(index)?;
+        let (device, pool) = (device(index)?, pool.id());
+        let mut routes = lock(&ROUTES);
+        let routes = routes.get_or_insert_default();
+        if routes.contains_key(&(index, pool)) {
+            return Err(pool_error(device, pool, "gets requests already: end that before it begins again"));
+        }
+        retain(device, pool)?; // PyTorch releases this use by `releasePool`
+        let filter = Arc::clone(&function);
         let is_for = move |stream: StreamId| {
-            function.is_for(std::ptr::with_exposed_provenance_mut(devices::handle(device, stream)))
+            filter.is_for(std::ptr::with_exposed_provenance_mut(devices::handle(device, stream)))
         };
-        let allocator = device.allocator();
-        let route = allocator.begin_allocate_to_pool(pool.id(), MemPoolRequests::Where(Box::new(is_for)))?;
-        lock(&ROUTES).get_or_insert_default().entry((index, pool.id())).or_default().push(route);
-        // PyTorch takes this use back by `releasePool`.
-        allocator.retain_pool(pool.id())
+        let requests = MemPoolRequests::Where(Box::new(is_for));
+        let route = device.allocator().begin_allocate_to_pool(pool, requests)?;
+        routes.insert((index, pool), (route, function));
+        Ok(())
     })
 }
 
-/// Ends the oldest route to a pool. PyTorch: `endAllocateToPool`.
+/// Ends the route to a pool. Its function is not called any more after that. PyTorch: `endAllocateToPool`.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_pool_end(index: c_int, pool: PoolNumber) -> c_int {
     status(|| {
-        let device = device(index)?;
-        let route = {
-            let mut routes = lock(&ROUTES);
-            let routes = routes.as_mut().and_then(|routes| routes.get_mut(&(index, pool.id())));
-            routes.filter(|routes| !routes.is_empty()).map(|routes| routes.remove(0))
+        let (device, pool) = (device(index)?, pool.id());
+        let ended = lock(&ROUTES).as_mut().and_then(|routes| routes.remove(&(index, pool)));
+        let Some((route, function)) = ended else {
+            return Err(pool_error(device, pool, "gets no requests that could end"));
         };
-        if let Some(route) = route {
-            device.allocator().end_allocate_to_pool(route);
-        }
+        device.allocator().end_allocate_to_pool(route);
+        function.end();
         Ok(())
     })
+}
+
+fn pool_error(device: Device, pool: MemPoolId, problem: &'static str) -> Error {
+    Error::MemPool { device: device.device(), pool, name: device.allocator().pool_name(pool), problem }
 }
 
 /// A list of addresses, each with the context of its memory or 0.
@@ -213,9 +252,13 @@ pub unsafe extern "C" fn accelerator_torch_checkpoint_restore(
         let allocator = device(index)?.allocator();
         // SAFETY: The caller's promise.
         let restored = unsafe { allocator.restore_pool_by_key(checkpoint) }?;
-        restored.freed.iter().for_each(|ptr| visit(state, ptr.trace_address(), 0));
-        for address in restored.allocated.into_iter().map(DevicePtr::trace_address) {
-            visit(state, address, context_at(address).unwrap_or(0));
+        // The contexts of before are void, also those that are known by the address.
+        for ptr in restored.freed {
+            forget(ptr.trace_address());
+            visit(state, ptr.trace_address(), 0);
+        }
+        for (ptr, key) in restored.allocated {
+            visit(state, ptr.trace_address(), key.map_or(0, |key| context(index, key)));
         }
         Ok(())
     })

@@ -1,13 +1,13 @@
 //! Segments and blocks.
 #![allow(unsafe_code)] // exported functions
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
-use accelerator_core::{BlockSnapshot, BlockState, History, MemPoolId, PoolKind, SegmentSnapshot, Snapshot};
+use accelerator_core::{AllocatorConfig, BlockSnapshot, BlockState, History, MIB, PoolKind, SegmentSnapshot};
 
-use crate::boundary::status;
-use crate::devices::{Device, device, handle};
-use crate::history;
+use crate::boundary::{or, status};
+use crate::devices::{Device, config, handle, if_open, opened};
+use crate::history::{self, Entry};
 use crate::pools::PoolNumber;
 
 /// A segment.
@@ -40,33 +40,92 @@ pub struct Block {
     is_active: bool,
 }
 
-type Visit = extern "C" fn(*mut c_void, *const Segment, *const Block, usize);
+type VisitSegment = extern "C" fn(*mut c_void, *const Segment, *const Block, usize);
+type VisitEntry = extern "C" fn(*mut c_void, *const Entry);
 
-/// Shows all segments with their blocks, or those of one private pool. The addresses at which `policy:compact` maps
-/// memory a second time are not among them: their bytes are blocks of the segments.
+/// Shows all segments with their blocks, or those of one private pool, and then the entries of the history, the oldest
+/// first. Nothing is shown of a device that is not in use yet. The addresses at which `policy:compact` maps memory a
+/// second time are not among the segments: their bytes are blocks of these. PyTorch: `snapshot`.
 ///
 /// # Safety
-/// `visit` may be called with `state`, a segment, and an array of blocks with its length.
+/// Both functions may be called with `state`: `visit` with a segment and an array of blocks with its length, and
+/// `visit_entry` with an entry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_snapshot(
     index: c_int,
     pool: PoolNumber,
-    visit: Visit,
+    visit: VisitSegment,
+    visit_entry: VisitEntry,
     state: *mut c_void,
 ) -> c_int {
     status(|| {
-        let device = device(index)?;
-        let allocator = device.allocator();
+        let Some(device) = if_open(index) else { return Ok(()) };
+        let (allocator, pool) = (device.allocator(), pool.id());
+        // The snapshot records itself. As in PyTorch, that shows in the next one.
         let history = allocator.history();
-        let of_pool =
-            |pool: MemPoolId| if pool.is_default() { history.snapshot.clone() } else { allocator.pool_snapshot(pool) };
-        let Snapshot { segments, .. } = of_pool(pool.id());
-        for segment in &segments {
+        let snapshot = if pool.is_default() { allocator.snapshot() } else { allocator.pool_snapshot(pool) };
+        for segment in &snapshot.segments {
             let blocks: Vec<Block> = segment.blocks.iter().map(|block| block_of(block, &history)).collect();
             visit(state, &segment_of(device, segment, &history), blocks.as_ptr(), blocks.len());
         }
+        history
+            .entries
+            .iter()
+            .filter_map(|entry| history::entry(device, entry))
+            .for_each(|entry| visit_entry(state, &entry));
         Ok(())
     })
+}
+
+/// Shows the context of the allocation that starts at this address, if it has one. PyTorch: `getContextForPointer`.
+///
+/// # Safety
+/// `visit` may be called with `state` and a context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_context_at(
+    address: u64,
+    visit: extern "C" fn(*mut c_void, *mut c_void),
+    state: *mut c_void,
+) -> c_int {
+    status(|| {
+        for device in opened() {
+            if let Some(context) = device.allocator().history().block_contexts.get(&address) {
+                visit(state, history::context(Some(context)));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The settings that PyTorch puts into its snapshots.
+#[repr(C)]
+pub struct Settings {
+    max_split_size: u64,
+    garbage_collection_threshold: f64,
+    /// From 1 MiB, for each power of two.
+    roundup_power2_divisions: [u64; 16],
+    expandable_segments: bool,
+    graph_capture_record_stream_reuse: bool,
+    /// The settings that differ from the defaults, as text, up to a zero byte.
+    text: [c_char; 512],
+}
+
+/// Returns the settings.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_settings() -> Settings {
+    let config = or(AllocatorConfig::default(), config);
+    let mut text = [0; 512];
+    let last = text.len() - 1; // a zero
+    let bytes = or(String::new(), || config.to_string());
+    text[..last].iter_mut().zip(bytes.bytes()).for_each(|(place, byte)| *place = byte as c_char);
+    Settings {
+        max_split_size: config.max_split_size,
+        garbage_collection_threshold: config.garbage_collection_threshold,
+        roundup_power2_divisions: std::array::from_fn(|power| config.roundup_power2_divisions.of(MIB << power)),
+        expandable_segments: config.expandable_segments,
+        graph_capture_record_stream_reuse: config.graph_capture_record_stream_reuse,
+        text,
+    }
 }
 
 fn segment_of(device: Device, segment: &SegmentSnapshot, history: &History) -> Segment {

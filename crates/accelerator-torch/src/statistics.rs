@@ -6,21 +6,22 @@ use std::ffi::{c_int, c_void};
 use accelerator_core::{PoolStat, Stat};
 
 use crate::boundary::{or, status};
-use crate::devices::device;
+use crate::devices::{config, device, if_open};
 use crate::pools::PoolNumber;
 
 /// The number of numbers of [`accelerator_torch_statistics`].
 const NUMBERS: usize = 9 * 3 * 4 + 2 * 4 + 7;
 
 /// Writes the statistics in the order of PyTorch's `DeviceStats`: first those of pools, each for all, the small and the
-/// large pool, and each of these as current, peak, allocated and freed; then both oversize ones; then the counters.
+/// large pool, and each of these as current, peak, allocated and freed; then both oversize ones; then the counters. All
+/// are 0 for a device that is not in use yet.
 ///
 /// # Safety
 /// `numbers` has 123 numbers, which nobody else uses meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_statistics(index: c_int, numbers: *mut i64) -> c_int {
     status(|| {
-        let s = device(index)?.allocator().statistics();
+        let s = if_open(index).map(|device| device.allocator().statistics()).unwrap_or_default();
         let pools = [
             s.allocation,
             s.segment,
@@ -68,7 +69,8 @@ type Visit = extern "C" fn(*mut c_void, PoolNumber, *const i64);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_reserved_by_pools(index: c_int, visit: Visit, state: *mut c_void) -> c_int {
     status(|| {
-        for (pool, stat) in device(index)?.allocator().reserved_by_private_pools() {
+        for (pool, stat) in if_open(index).into_iter().flat_map(|device| device.allocator().reserved_by_private_pools())
+        {
             let numbers: Vec<i64> = of_pools(stat).collect();
             visit(state, PoolNumber::of(pool), numbers.as_ptr());
         }
@@ -80,7 +82,9 @@ pub unsafe extern "C" fn accelerator_torch_reserved_by_pools(index: c_int, visit
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_reset_peaks(index: c_int) -> c_int {
     status(|| {
-        device(index)?.allocator().reset_peak_statistics();
+        if let Some(device) = if_open(index) {
+            device.allocator().reset_peak_statistics();
+        }
         Ok(())
     })
 }
@@ -89,7 +93,9 @@ pub extern "C" fn accelerator_torch_reset_peaks(index: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_reset_accumulated(index: c_int) -> c_int {
     status(|| {
-        device(index)?.allocator().reset_accumulated_statistics();
+        if let Some(device) = if_open(index) {
+            device.allocator().reset_accumulated_statistics();
+        }
         Ok(())
     })
 }
@@ -103,7 +109,10 @@ pub extern "C" fn accelerator_torch_set_memory_fraction(index: c_int, fraction: 
 /// Returns the limit as a fraction of the device's memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_memory_fraction(index: c_int) -> f64 {
-    or(1.0, || device(index).map_or(1.0, |device| device.allocator().memory_fraction()))
+    or(1.0, || match if_open(index) {
+        Some(device) => device.allocator().memory_fraction(),
+        None => config().memory_fraction,
+    })
 }
 
 /// Returns the bytes of the largest block that could be allocated. PyTorch: `cacheInfo`.

@@ -36,19 +36,32 @@ cudaError_t result(CUresult code) {
   return error;
 }
 
+std::atomic<CUcontext> contexts[MOST_DEVICES];
+
 CUcontext context(int device) {
   static std::mutex mutex;
-  static CUcontext contexts[MOST_DEVICES];
   std::lock_guard<std::mutex> lock(mutex);
   if (!contexts[device]) {
     DRIVER("cuInit", 0u);
-    DRIVER("cuDevicePrimaryCtxRetain", &contexts[device], CUdevice(device));
+    CUcontext retained = nullptr;
+    DRIVER("cuDevicePrimaryCtxRetain", &retained, CUdevice(device));
+    contexts[device] = retained;
   }
   return contexts[device];
 }
 
+// The current context decides, whoever has set it. CUDA's runtime knows it without a call of the driver.
+int current_device() {
+  static void* const function = symbol("cuda_sim_current_context");
+  auto set = reinterpret_cast<CUcontext>(reinterpret_cast<uintptr_t (*)()>(function)());
+  for (int device = 0; set && device < MOST_DEVICES; device++) {
+    if (contexts[device].load(std::memory_order_relaxed) == set) return device;
+  }
+  return current;
+}
+
 void enter() {
-  DRIVER("cuCtxSetCurrent", context(current));
+  DRIVER("cuCtxSetCurrent", context(current_device()));
 }
 
 // The same on the current device.
@@ -75,8 +88,11 @@ API cudaError_t cudaGetDeviceCount(int* count) {
   DRIVER("cuInit", 0u);
   return result(DRIVER("cuDeviceGetCount", count));
 }
-API cudaError_t cudaGetDevice(int* device) { *device = current; return cudaSuccess; }
-API cudaError_t cudaSetDevice(int device) { current = device; enter(); return cudaSuccess; }
+API cudaError_t cudaGetDevice(int* device) { *device = current_device(); return cudaSuccess; }
+API cudaError_t cudaSetDevice(int device) {
+  current = device;
+  return result(DRIVER("cuCtxSetCurrent", context(device)));
+}
 API cudaError_t cudaDriverGetVersion(int* version) { *version = VERSION; return cudaSuccess; }
 API cudaError_t cudaRuntimeGetVersion(int* version) { *version = VERSION; return cudaSuccess; }
 API cudaError_t cudaGetLastError() { auto error = last; last = cudaSuccess; return error; }

@@ -1,0 +1,113 @@
+"""Other libraries get their memory from this allocator, in a process where PyTorch does, too."""
+
+import unittest
+
+from test_install import program
+
+INSTALLED = (
+    "import accelerator_alloc, torch\naccelerator_alloc.install()\ntorch.cuda.init()\n"
+    "allocated = lambda: torch.cuda.memory_allocated() >> 20\n"
+)
+
+
+class Libraries(unittest.TestCase):
+    def test_rapids_allocates_on_its_stream(self):
+        text = INSTALLED + (
+            "import rmm\n"
+            "resource = accelerator_alloc.rmm_resource()\n"
+            "counted = rmm.mr.StatisticsResourceAdaptor(resource)\n"
+            "other = torch.cuda.Stream()\n"
+            "stream = rmm.pylibrmm.stream.Stream(other)\n"
+            "address = counted.allocate(5 << 20, stream)\n"
+            "print(allocated(), counted.allocation_counts.current_bytes >> 20)\n"
+            "segment = torch.cuda.memory_snapshot()[0]\n"
+            "print(segment['address'] == address, segment['stream'] == other.cuda_stream)\n"
+            "counted.deallocate(address, 5 << 20, stream)\n"
+            "print(allocated(), counted.allocation_counts.current_bytes)\n"
+            "try: resource.allocate(1 << 40)\n"
+            "except MemoryError as error: print('CUDA out of memory' in str(error))\n"
+        )
+        out, error = program(text)
+        self.assertEqual((out.split(), error), (["5", "5", "True", "True", "0", "0", "True"], ""))
+
+    def test_rapids_frees_on_another_stream(self):
+        text = INSTALLED + (
+            "import rmm, simulated\n"
+            "resource = accelerator_alloc.rmm_resource()\n"
+            "one, other = torch.cuda.Stream(), torch.cuda.Stream()\n"
+            "stream = rmm.pylibrmm.stream.Stream\n"
+            "first = resource.allocate(30 << 20, stream(one))\n"
+            "simulated.hold(other)\n"
+            "with torch.cuda.stream(other): torch.zeros(4096, dtype=torch.uint8).cuda(non_blocking=True)\n"
+            "resource.deallocate(first, 30 << 20, stream(other))\n"
+            "second = resource.allocate(30 << 20, stream(one))\n"
+            "simulated.release(other)\n"
+            "torch.cuda.synchronize()\n"
+            "third = resource.allocate(30 << 20, stream(one))\n"
+            "print(first != second, first == third)\n"
+        )
+        self.assertEqual(program(text), ("True True", ""))
+
+    def test_cupy_allocates_on_its_current_stream(self):
+        # CuPy's wheel does not run on the simulated driver. This is what its documentation says of these names.
+        text = INSTALLED + (
+            "import sys, types\n"
+            "class Allocator:\n"
+            " def __init__(self, malloc, free): self.malloc, self.free = malloc, free\n"
+            "stream = torch.cuda.Stream()\n"
+            "cuda = types.SimpleNamespace(\n"
+            " PythonFunctionAllocator=Allocator, get_current_stream=lambda: types.SimpleNamespace(ptr=stream.cuda_stream)\n"
+            ")\n"
+            "sys.modules['cupy'] = types.SimpleNamespace(cuda=cuda)\n"
+            "allocator = accelerator_alloc.cupy_allocator()\n"
+            "address = allocator.malloc(5 << 20, 0)\n"
+            "print(allocated(), torch.cuda.memory_snapshot()[0]['stream'] == stream.cuda_stream)\n"
+            "allocator.free(address, 0)\n"
+            "print(allocated())\n"
+            "try: allocator.malloc(1 << 40, 0)\n"
+            "except MemoryError as error: print('CUDA out of memory' in str(error))\n"
+        )
+        out, error = program(text)
+        self.assertEqual((out.split(), error), (["5", "True", "0", "True"], ""))
+
+    def test_onnx_runtime_gets_addresses_of_functions(self):
+        # ONNX Runtime's wheel does not run on the simulated driver. It reads these options as decimal addresses.
+        text = INSTALLED + (
+            "import ctypes\n"
+            "stream = torch.cuda.Stream().cuda_stream\n"
+            "options = accelerator_alloc.onnx_provider_options(stream=stream)\n"
+            "of = lambda kind, name: kind(int(options['gpu_external_' + name]))\n"
+            "alloc = of(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t), 'alloc')\n"
+            "free = of(ctypes.CFUNCTYPE(None, ctypes.c_void_p), 'free')\n"
+            "address = alloc(5 << 20)\n"
+            "print(allocated(), alloc(1 << 40))\n"
+            "free(address)\n"
+            "print(allocated(), int(options['user_compute_stream']) == stream)\n"
+            "of(ctypes.CFUNCTYPE(None), 'empty_cache')()\n"
+            "print(torch.cuda.memory_reserved())\n"
+        )
+        out, error = program(text)
+        self.assertEqual((out.split(), error), (["5", "None", "0", "True", "0"], ""))
+
+    def test_onnx_runtime_has_one_device(self):
+        text = INSTALLED + (
+            "accelerator_alloc.onnx_provider_options(device=1)\n"
+            "accelerator_alloc.onnx_provider_options(device=1, stream=torch.cuda.Stream(1).cuda_stream)\n"
+            "try: accelerator_alloc.onnx_provider_options(device=0)\n"
+            "except accelerator_alloc.AcceleratorError as error: print(error)\n"
+        )
+        told = "ONNX Runtime can use this allocator on one device of a process: this is another one"
+        self.assertEqual(program(text, CUDA_SIM_DEVICES="2"), (told, ""))
+
+    def test_they_need_no_pytorch(self):
+        text = (
+            "import accelerator_alloc, ctypes, sys\n"
+            "options = accelerator_alloc.onnx_provider_options()\n"
+            "alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(int(options['gpu_external_alloc']))\n"
+            "print(alloc(5 << 20) is not None, 'torch' in sys.modules)\n"
+        )
+        self.assertEqual(program(text), ("True False", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
