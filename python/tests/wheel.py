@@ -41,6 +41,11 @@ class Wheel(unittest.TestCase):
         names = {name for name in zipfile.ZipFile(WHEEL).namelist() if "/prebuilt/" not in name}
         self.assertEqual(names, expected)
 
+    def test_it_contains_the_texts_of_its_licences(self):
+        with zipfile.ZipFile(WHEEL) as wheel:
+            texts = [wheel.read(name).decode() for name in wheel.namelist() if "/licenses/" in name]
+        self.assertTrue(all("\n" in text and "Copyright" in text for text in texts), texts)
+
     def test_its_tag_is_the_newest_glibc_that_its_binaries_need(self):
         versions, libraries = set(), set()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(WHEEL) as wheel:
