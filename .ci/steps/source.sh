@@ -25,13 +25,13 @@ step_clippy() {
 step documentation 'the documentation of all crates builds without warnings'
 step_documentation() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --locked; }
 
-# The core depends on crates for typed views, error messages, warnings and one system call, and on their dependencies.
+# The core depends on crates for typed views, error messages, warnings and system calls, and on their dependencies.
 step core-dependencies 'the core has only the dependencies listed in this step'
 step_core-dependencies() {
   diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
     sort --unique) \
-    <(printf '%s\n' accelerator_core bytemuck libc once_cell pin_project_lite proc_macro2 quote syn thiserror \
-      thiserror_impl tracing tracing_core unicode_ident)
+    <(printf '%s\n' accelerator_core bitflags bytemuck errno libc linux_raw_sys once_cell pin_project_lite proc_macro2 \
+      quote rustix syn thiserror thiserror_impl tracing tracing_core unicode_ident)
 }
 
 # The omitted default feature is a built-in git client. Without it cargo-deny runs the program git.

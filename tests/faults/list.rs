@@ -197,6 +197,10 @@ faults! {
     MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146,
         "`maps_twice` says yes, but";
 
+    // Memory between processes.
+    ImportsOtherMemory: "`import` returns new memory.", 156, "`import` opens the memory", on [Host, Cuda];
+    ImportsOtherPages: "`import_pages` returns new memory.", 156, "`import` opens the memory", on [Host, Cuda];
+
     // Graphs.
     CapturedWorkRunsAtOnce: "Captured work also runs at once.", 150, "a captured `fill` ran before `launch`", on [Host, Cuda];
     LaunchDoesNothing: "`launch` does nothing.", 150, "`launch` did not run a captured `fill`", on [Host, Cuda];

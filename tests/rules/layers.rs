@@ -3,12 +3,14 @@
 use super::source::{Finding, Source, has_word};
 
 /// The files of the core that contain `unsafe`: the driver traits, the callers of their unsafe methods, type-erased
-/// pointers, allocations by key, ordinary host memory, and synchronization.
-pub(crate) const UNSAFE_IN_CORE: [&str; 21] = [
+/// pointers, allocations by key, ordinary host memory, memory of other processes, and synchronization.
+pub(crate) const UNSAFE_IN_CORE: [&str; 25] = [
     "src/accelerator.rs",
     "src/alloc/allocator/key.rs",
     "src/alloc/allocator/mod.rs",
+    "src/alloc/allocator/share.rs",
     "src/alloc/blocks/base.rs",
+    "src/alloc/device/share.rs",
     "src/alloc/driver/mappings.rs",
     "src/alloc/driver/mod.rs",
     "src/alloc/driver/of_backend.rs",
@@ -18,6 +20,8 @@ pub(crate) const UNSAFE_IN_CORE: [&str; 21] = [
     "src/graph.rs",
     "src/graphs.rs",
     "src/host_memory.rs",
+    "src/imported.rs",
+    "src/interprocess.rs",
     "src/mem_pool/kept.rs",
     "src/mem_source.rs",
     "src/peer.rs",

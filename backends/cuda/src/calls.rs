@@ -16,6 +16,7 @@ use cudarc::driver::sys::{
 use crate::answer::Answer;
 use crate::library;
 use crate::marks::EdgeData;
+use crate::memory::Handle;
 use crate::virtual_memory::{Access, Properties};
 
 macro_rules! calls {
@@ -79,18 +80,25 @@ calls! {
     cuGraphLaunch "cuGraphLaunch" (graph: CUgraphExec, stream: CUstream);
     cuGraphUpload "cuGraphUpload" (graph: CUgraphExec, stream: CUstream);
     cuInit "cuInit" (flags: c_uint);
+    cuIpcCloseMemHandle "cuIpcCloseMemHandle" (at: CUdeviceptr);
+    cuIpcGetMemHandle "cuIpcGetMemHandle" (handle: *mut Handle, at: CUdeviceptr);
+    cuIpcOpenMemHandle "cuIpcOpenMemHandle_v2" (at: *mut CUdeviceptr, handle: Handle, flags: c_uint);
     cuMemAddressFree "cuMemAddressFree" (at: CUdeviceptr, len: usize);
     cuMemAddressReserve "cuMemAddressReserve"
         (at: *mut CUdeviceptr, len: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong);
     cuMemAlloc "cuMemAlloc_v2" (at: *mut CUdeviceptr, len: usize);
     cuMemCreate "cuMemCreate"
         (pages: *mut c_ulonglong, len: usize, properties: *const Properties, flags: c_ulonglong);
+    cuMemExportToShareableHandle "cuMemExportToShareableHandle"
+        (handle: *mut c_int, pages: c_ulonglong, kind: c_uint, flags: c_ulonglong);
     cuMemFree "cuMemFree_v2" (at: CUdeviceptr);
     cuMemFreeHost "cuMemFreeHost" (at: *mut c_void);
     cuMemGetAllocationGranularity "cuMemGetAllocationGranularity"
         (bytes: *mut usize, properties: *const Properties, option: c_uint);
     cuMemGetInfo "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
     cuMemHostAlloc "cuMemHostAlloc" (at: *mut *mut c_void, len: usize, flags: c_uint);
+    cuMemImportFromShareableHandle "cuMemImportFromShareableHandle"
+        (pages: *mut c_ulonglong, handle: *mut c_void, kind: c_uint);
     cuMemMap "cuMemMap" (at: CUdeviceptr, len: usize, offset: usize, pages: c_ulonglong, flags: c_ulonglong);
     cuMemRelease "cuMemRelease" (pages: c_ulonglong);
     cuMemSetAccess "cuMemSetAccess" (at: CUdeviceptr, len: usize, access: *const Access, count: usize);

@@ -28,7 +28,7 @@ pub struct Cuda {
     pub(crate) context: Arc<Context>,
     properties: DeviceProperties,
     pub(crate) peers: Peers,
-    pager: Option<Pager>,
+    pub(crate) pager: Option<Pager>,
     pub(crate) cudarc: Cudarc,
 }
 
@@ -205,6 +205,11 @@ unsafe impl Backend for Cuda {
 
     fn graphs(&self) -> Option<&dyn Graphs<Self>> {
         graphs::are_offered().then_some(self)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn interprocess(&self) -> Option<&dyn accelerator_core::Interprocess<CudaPtr>> {
+        Some(self)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<CudaPtr>> {

@@ -6,6 +6,8 @@ mod context;
 mod cuda;
 mod devices;
 mod graphs;
+#[cfg(target_os = "linux")]
+mod interprocess;
 mod library;
 mod marks;
 mod memory;

@@ -28,3 +28,8 @@ impl DevicePtr for CudaPtr {
         self.0
     }
 }
+
+/// CUDA's `CUipcMemHandle`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Handle(pub(crate) [u8; 64]);

@@ -47,6 +47,9 @@ impl Cuda {
                 enabled => enabled?,
             }
         }
+        if let Some(pager) = peer.pager.as_ref().filter(|_| can != 0) {
+            pager.admit(own)?;
+        }
         tried.push((other, can != 0));
         Ok(can != 0)
     }

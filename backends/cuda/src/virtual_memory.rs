@@ -1,22 +1,26 @@
 //! Address space and memory, separately.
 #![allow(unsafe_code)] // calls the driver
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uchar, c_uint, c_void};
 use std::num::NonZeroU64;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::byte_count;
+use accelerator_core::backend_kit::{byte_count, lock};
 use accelerator_core::{DriverResult, Pages, VirtualMemory};
 use cudarc::driver::sys::{
-    CUdevice_attribute as Attribute, CUmemAccess_flags as Flag, CUmemAllocationGranularity_flags as Granularity,
-    CUmemAllocationType as Kind, CUmemLocationType as LocationType,
+    CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUmemAccess_flags as Flag,
+    CUmemAllocationGranularity_flags as Granularity, CUmemAllocationType as Kind, CUmemLocationType as LocationType,
 };
 
 use crate::calls::call;
 use crate::context::Context;
 use crate::devices;
 use crate::memory::CudaPtr;
+
+/// How memory is exported: as a file descriptor.
+pub(crate) const FILE: c_uint = 1; // `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 
 /// CUDA's `CUmemLocation`, whose definition differs between versions of the bindings.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +54,22 @@ pub(crate) struct Access {
 pub(crate) struct Pager {
     context: Arc<Context>,
     granularity: NonZeroU64,
+    properties: Properties,
+    shared: Mutex<Shared>,
 }
+
+/// The mappings, and the other devices that may access them.
+#[derive(Debug, Default)]
+struct Shared {
+    peers: Vec<CUdevice>,
+    /// Lengths, by start.
+    mapped: BTreeMap<CUdeviceptr, usize>,
+}
+
+// SAFETY: The pointer in the properties is null.
+unsafe impl Send for Pager {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Pager {}
 
 impl Pager {
     /// Returns `None` if the device or its driver does not support virtual memory.
@@ -63,21 +82,53 @@ impl Pager {
         let asked =
             context.run(|| unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, option)) });
         asked.ok()?;
-        Some(Self { context: Arc::clone(context), granularity: NonZeroU64::new(granularity as u64)? })
+        let (granularity, shared) = (NonZeroU64::new(granularity as u64)?, Mutex::default());
+        Some(Self { context: Arc::clone(context), granularity, properties, shared })
+    }
+
+    /// Whether memory can be exported as file descriptors.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn makes_files(&self) -> bool {
+        self.properties.exported_as == FILE
+    }
+
+    /// Lets another device access all memory that is mapped here, now and later.
+    pub(crate) fn admit(&self, peer: CUdevice) -> DriverResult<()> {
+        let mut shared = lock(&self.shared);
+        shared.peers.push(peer);
+        let mapped: Vec<_> = shared.mapped.iter().map(|(start, len)| (*start, *len)).collect();
+        drop(shared);
+        let failed = mapped.into_iter().filter_map(|(start, len)| Some((start, self.open(start, len, &[peer]).err()?)));
+        // Another thread may have unmapped it meanwhile.
+        failed.filter(|(start, _)| lock(&self.shared).mapped.contains_key(start)).try_for_each(|(_, error)| Err(error))
+    }
+
+    /// Lets devices access mapped memory.
+    fn open(&self, start: CUdeviceptr, len: usize, devices: &[CUdevice]) -> DriverResult<()> {
+        let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
+        let access: Vec<_> = devices.iter().map(|device| Access { location: location(*device), flags }).collect();
+        // SAFETY: The driver checks the range. There are this many descriptions.
+        self.context.run_beside_captures(|| unsafe { call!(cuMemSetAccess(start, len, access.as_ptr(), access.len())) })
     }
 }
 
-fn location(context: &Context) -> Location {
-    Location { kind: LocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_uint, device: context.device }
+fn location(device: CUdevice) -> Location {
+    Location { kind: LocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_uint, device }
 }
 
+/// Returns the properties of memory: it can be exported, and used by network cards, as far as the device permits.
 fn properties(context: &Context) -> Properties {
+    let has = |attribute| devices::attribute(context.device, attribute).is_ok_and(|has| has != 0);
+    let exports = has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    let reaches_network = has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+    let mut flags = [0; 8];
+    flags[1] = c_uchar::from(reaches_network); // `gpuDirectRDMACapable`
     Properties {
         kind: Kind::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
-        exported_as: 0,
-        location: location(context),
+        exported_as: if exports { FILE } else { 0 },
+        location: location(context.device),
         security: ptr::null_mut(),
-        flags: [0; 8],
+        flags,
     }
 }
 
@@ -105,10 +156,10 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        let (mut handle, properties) = (0, properties(&self.context));
+        let mut handle = 0;
         self.context.run_beside_captures(|| {
             // SAFETY: The properties are complete, and the call writes a handle.
-            unsafe { call!(cuMemCreate(&mut handle, byte_count(len), &properties, 0)) }
+            unsafe { call!(cuMemCreate(&mut handle, byte_count(len), &self.properties, 0)) }
         })?;
         Ok(Pages::new(handle, len))
     }
@@ -120,22 +171,29 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
 
     unsafe fn map(&self, at: CudaPtr, pages: &Pages) -> DriverResult<()> {
         let (start, len) = (at.native(), byte_count(pages.len));
-        let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
-        let access = Access { location: location(&self.context), flags };
-        self.context.run_beside_captures(|| {
-            // SAFETY: The caller promises that the address range is free and fits the memory.
-            unsafe { call!(cuMemMap(start, len, 0, pages.handle, 0)) }?;
-            // SAFETY: The memory was just mapped, and there is one description.
-            let opened = unsafe { call!(cuMemSetAccess(start, len, &access, 1)) };
-            opened.inspect_err(|_| {
-                // SAFETY: The memory was just mapped, and nothing uses it yet.
-                let _ = unsafe { call!(cuMemUnmap(start, len)) };
-            })
+        // SAFETY: The caller promises that the address range is free and fits the memory.
+        self.context.run_beside_captures(|| unsafe { call!(cuMemMap(start, len, 0, pages.handle, 0)) })?;
+        let mut devices = vec![self.context.device];
+        devices.extend(&lock(&self.shared).peers);
+        let mut opened = self.open(start, len, &devices);
+        let mut shared = lock(&self.shared);
+        shared.mapped.insert(start, len);
+        let more = shared.peers.get(devices.len() - 1..).unwrap_or_default().to_vec();
+        drop(shared);
+        if opened.is_ok() && !more.is_empty() {
+            opened = self.open(start, len, &more); // peers that were admitted meanwhile
+        }
+        opened.inspect_err(|_| {
+            lock(&self.shared).mapped.remove(&start);
+            // SAFETY: The memory was just mapped, and nothing uses it yet.
+            self.context.give_back(|| unsafe { call!(cuMemUnmap(start, len)) });
         })
     }
 
     unsafe fn unmap(&self, at: CudaPtr, len: NonZeroU64) -> DriverResult<()> {
         // SAFETY: The caller promises whole mappings that no work uses.
-        self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), byte_count(len))) })
+        self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), byte_count(len))) })?;
+        lock(&self.shared).mapped.remove(&at.native());
+        Ok(())
     }
 }

@@ -60,9 +60,9 @@ impl Bytes {
 pub(crate) enum Backing {
     /// Memory with one address: the range holds addresses.
     Private,
-    /// The file of the device, which may be mapped several times: the range holds offsets.
+    /// A file, by its number, which may be mapped several times: the range holds offsets.
     #[cfg(target_os = "linux")]
-    File,
+    File(u64),
 }
 
 /// The bytes that running work touches.

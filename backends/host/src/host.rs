@@ -38,7 +38,7 @@ pub struct Host {
     pub(crate) health: Health,
     ordinal: u32,
     properties: DeviceProperties,
-    memory: Memory,
+    pub(crate) memory: Memory,
     streams: Mutex<Vec<HostStream>>,
     pub(crate) access: Arc<Access>,
     pub(crate) captures: Arc<Captures<Node>>,
@@ -270,6 +270,11 @@ unsafe impl Backend for Host {
 
     fn graphs(&self) -> Option<&dyn Graphs<Self>> {
         Some(self)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn interprocess(&self) -> Option<&dyn accelerator_core::Interprocess<HostPtr>> {
+        self.access.pager().map(|_| self as _)
     }
 
     #[cfg(target_os = "linux")]

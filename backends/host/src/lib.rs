@@ -3,6 +3,8 @@
 mod access;
 mod graphs;
 mod host;
+#[cfg(target_os = "linux")]
+mod interprocess;
 mod launch;
 mod memory;
 mod process;

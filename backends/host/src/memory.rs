@@ -1,6 +1,8 @@
 //! Memory from the operating system: pages that cost nothing until they are touched, and read as 0.
 
 use std::collections::HashMap;
+#[cfg(target_os = "linux")]
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,6 +12,8 @@ use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::process;
+#[cfg(target_os = "linux")]
+use crate::virtual_memory::refused;
 
 /// An address in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,11 +50,19 @@ impl DevicePtr for HostPtr {
 pub(crate) struct Memory {
     pub(crate) accounting: Arc<Accounting>,
     maps: Mutex<HashMap<HostPtr, MmapRaw>>,
+    /// The files of the memory that other processes can map.
+    #[cfg(target_os = "linux")]
+    files: Mutex<HashMap<HostPtr, File>>,
 }
 
 impl Memory {
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { accounting: Arc::new(Accounting::new(capacity)), maps: Mutex::default() }
+        Self {
+            accounting: Arc::new(Accounting::new(capacity)),
+            maps: Mutex::default(),
+            #[cfg(target_os = "linux")]
+            files: Mutex::default(),
+        }
     }
 
     pub(crate) fn map(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
@@ -71,6 +83,8 @@ impl Memory {
 
     /// Removes a mapping that `map` returned. Drop the result when no work touches it any more.
     pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
+        #[cfg(target_os = "linux")]
+        drop(lock(&self.files).remove(&start));
         let map = self.maps().remove(&start)?;
         self.accounting.give_back(map.len() as u64);
         Some(map)
@@ -79,6 +93,22 @@ impl Memory {
     /// Forgets all addresses without unmapping them: in a forked child they may belong to something else.
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.maps);
+        #[cfg(target_os = "linux")]
+        process::forget(&mut self.files);
+    }
+
+    /// Returns a descriptor of the file that has the memory of a mapping, which is made if there is none.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn file_of(&self, start: HostPtr, moved: impl FnOnce() -> DriverResult<File>) -> DriverResult<File> {
+        let mut files = lock(&self.files); // held meanwhile, so that the memory is moved once
+        let duplicate = |file: &File| file.try_clone().map_err(|error| refused("fcntl", &error));
+        if let Some(file) = files.get(&start) {
+            return duplicate(file);
+        }
+        let file = moved()?;
+        let duplicate = duplicate(&file);
+        files.insert(start, file);
+        duplicate
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {

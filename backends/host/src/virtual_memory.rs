@@ -7,6 +7,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 
@@ -36,7 +37,19 @@ pub(crate) struct Pager {
     reservations: Mutex<HashMap<HostPtr, Reservation>>,
     /// Mappings by start address.
     mappings: Mutex<BTreeMap<usize, Mapping>>,
+    /// Memory of other processes, by its handle.
+    foreign: Mutex<Foreign>,
 }
+
+/// Memory of other processes. Their handles are higher than any offset in a file.
+#[derive(Debug, Default)]
+struct Foreign {
+    pages: HashMap<u64, (File, u64)>,
+    made: u64,
+}
+
+/// The first handle of memory of another process.
+const FOREIGN: u64 = 1 << 63;
 
 /// The ranges of the file that are in use.
 #[derive(Debug, Default)]
@@ -49,6 +62,8 @@ struct Taken {
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     len: usize,
+    /// The number of the file.
+    file: u64,
     /// The offset in the file at which it starts.
     offset: usize,
 }
@@ -71,6 +86,7 @@ impl Pager {
             taken: Mutex::default(),
             reservations: Mutex::default(),
             mappings: Mutex::default(),
+            foreign: Mutex::default(),
         };
         OFFERED.then_some(pager)
     }
@@ -121,12 +137,68 @@ impl Pager {
             if start < from {
                 add(Backing::Private, start..from);
             }
-            add(Backing::File, mapping.offset + (from - at)..mapping.offset + (to - at));
+            add(Backing::File(mapping.file), mapping.offset + (from - at)..mapping.offset + (to - at));
             start = to;
         }
         if start < end {
             add(Backing::Private, start..end);
         }
+    }
+
+    /// Maps a range of a file of another process, of `len` bytes, and returns its start.
+    pub(crate) fn map_foreign(&self, file: &File, len: NonZeroU64) -> DriverResult<HostPtr> {
+        self.health.check()?;
+        check_len(file, len.get())?;
+        // SAFETY: New pages wherever the system has room. Nothing is replaced.
+        let start = unsafe { map_nothing(ptr::null_mut(), byte_count(len), 0) }?;
+        let reservation = Reservation { start, len: byte_count(len) }; // also given back after an error
+        // SAFETY: The range was just reserved, and nothing uses it.
+        unsafe { self.map_file(start, file, 0, len) }?;
+        self.reservations().insert(start, reservation);
+        Ok(start)
+    }
+
+    /// Removes what [`map_foreign`](Self::map_foreign) mapped.
+    ///
+    /// # Safety
+    /// * No work uses it.
+    pub(crate) unsafe fn unmap_foreign(&self, start: HostPtr) {
+        if !self.health.is_forked() {
+            self.mappings().remove(&start.as_ptr().addr());
+            drop(self.reservations().remove(&start));
+        }
+    }
+
+    /// Returns the file that contains memory of `create`, and the offset there.
+    pub(crate) fn file_of(&self, pages: &Pages) -> DriverResult<(File, u64)> {
+        self.health.check()?;
+        let file = self.file()?.try_clone().map_err(|error| refused("fcntl", &error))?;
+        Ok((file, pages.handle))
+    }
+
+    /// Makes memory of a range of a file of another process.
+    pub(crate) fn foreign(&self, file: File, offset: u64, len: NonZeroU64) -> DriverResult<Pages> {
+        self.health.check()?;
+        whole_pages(len)?;
+        check_len(&file, offset.saturating_add(len.get()))?;
+        let mut foreign = lock(&self.foreign);
+        let handle = FOREIGN + foreign.made;
+        foreign.made += 1;
+        foreign.pages.insert(handle, (file, offset));
+        Ok(Pages::new(handle, len))
+    }
+
+    /// Maps a range of a file.
+    ///
+    /// # Safety
+    /// * The addresses are reserved, and nothing uses the mapping that is replaced there.
+    unsafe fn map_file(&self, at: HostPtr, file: &File, offset: u64, len: NonZeroU64) -> DriverResult<()> {
+        let number = file.metadata().map_err(|error| refused("fstat", &error))?.ino();
+        let (len, offset) = (byte_count(len), offset as libc::off_t);
+        // SAFETY: The caller promises it.
+        let mapped = unsafe { map_shared(at, file, offset, len) }?;
+        self.mappings().insert(mapped.as_ptr().addr(), Mapping { len, file: number, offset: offset as usize });
+        Ok(())
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
@@ -180,6 +252,10 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
             return; // the file belongs to the parent
         }
         let (start, len) = (pages.handle, pages.len.get());
+        if start >= FOREIGN {
+            drop(lock(&self.foreign).pages.remove(&start));
+            return;
+        }
         let Some(file) = self.file.get() else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: The caller gives up the range, which is within the file. If the system refuses, the pages are kept
@@ -191,23 +267,14 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
 
     unsafe fn map(&self, at: HostPtr, pages: &Pages) -> DriverResult<()> {
         self.health.check()?;
-        let (len, start) = (byte_count(pages.len), pages.handle as libc::off_t);
-        let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: The caller promises that the range is reserved, and that nothing uses the mapping that is replaced
-        // there.
-        let mapped = unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, file, start) };
-        told(mapped)?;
-        // A forked child would share the memory. SAFETY: It is the mapping that was just made, and only what a child
-        // inherits changes.
-        if unsafe { libc::madvise(mapped, len, libc::MADV_DONTFORK) } != 0 {
-            let error = io::Error::last_os_error();
-            // SAFETY: Nothing else knows of the mapping yet.
-            unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
-            return Err(refused("madvise", &error));
+        if pages.handle >= FOREIGN {
+            let foreign = lock(&self.foreign);
+            let Some((file, offset)) = foreign.pages.get(&pages.handle) else { return Err(UNKNOWN) };
+            // SAFETY: The caller promises it.
+            return unsafe { self.map_file(at, file, *offset, pages.len) };
         }
-        self.mappings().insert(at.as_ptr().addr(), Mapping { len, offset: start as usize });
-        Ok(())
+        // SAFETY: The caller promises it.
+        unsafe { self.map_file(at, self.file()?, pages.handle, pages.len) }
     }
 
     unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
@@ -219,7 +286,8 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 }
 
-fn open() -> io::Result<File> {
+/// Makes an in-memory file.
+pub(crate) fn open() -> io::Result<File> {
     // SAFETY: The name ends with 0.
     let descriptor = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
@@ -227,6 +295,26 @@ fn open() -> io::Result<File> {
     }
     // SAFETY: The descriptor is new, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// Maps a range of a file, also for the processes that have it, but not for a forked child.
+///
+/// # Safety
+/// * The addresses are those of a mapping of this process, which nothing uses while it is replaced.
+pub(crate) unsafe fn map_shared(at: HostPtr, file: &File, offset: libc::off_t, len: usize) -> DriverResult<HostPtr> {
+    let (descriptor, access) = (file.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: The caller promises that nothing uses the mapping that is replaced there.
+    let mapped = told(unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, descriptor, offset) })?;
+    // A forked child would share the memory. SAFETY: It is the mapping that was just made, and only what a child
+    // inherits changes.
+    if unsafe { libc::madvise(mapped.as_ptr().cast(), len, libc::MADV_DONTFORK) } != 0 {
+        let error = io::Error::last_os_error();
+        // SAFETY: Nothing else knows of the mapping yet.
+        unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
+        return Err(refused("madvise", &error));
+    }
+    Ok(mapped)
 }
 
 /// Maps addresses that cannot be accessed.
@@ -247,13 +335,22 @@ fn told(mapped: *mut libc::c_void) -> DriverResult<HostPtr> {
     }
 }
 
-fn refused(call: &'static str, error: &io::Error) -> DriverError {
+pub(crate) fn refused(call: &'static str, error: &io::Error) -> DriverError {
     let code = code(error);
     match error.raw_os_error() {
         Some(libc::ENOMEM) => full(call, code), // no addresses left, or too many mappings
         _ => DriverError::new(DriverErrorKind::Other, call, code, "error of the operating system"),
     }
 }
+
+/// Fails unless a file that another process made has this many bytes: access beyond its end would end this process.
+fn check_len(file: &File, len: u64) -> DriverResult<()> {
+    let there = file.metadata().map_err(|error| refused("fstat", &error))?.len();
+    if len <= there { Ok(()) } else { Err(UNKNOWN) }
+}
+
+const UNKNOWN: DriverError =
+    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "no memory that another process exported");
 
 fn code(error: &io::Error) -> i64 {
     error.raw_os_error().unwrap_or(-1).into()
@@ -290,6 +387,7 @@ mod tests {
     #[test]
     fn bytes_are_told_by_their_place_in_the_file_wherever_they_are_mapped() {
         let pager = Pager::new(Arc::new(Accounting::new(64 * MIB))).unwrap();
+        let file = Backing::File(pager.file().unwrap().metadata().unwrap().ino());
         let page = GRANULARITY.get() as usize;
         let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
         let start = pager.reserve(space).unwrap();
@@ -307,18 +405,16 @@ mod tests {
         };
         let at = |place: usize| start.as_ptr().addr() + place;
         let (touched, bytes) = behind(100, 2 * page);
-        let expected = [
-            touched.bytes(Backing::File, 100..2 * page),
-            touched.bytes(Backing::Private, at(2 * page)..at(2 * page + 100)),
-        ];
+        let expected =
+            [touched.bytes(file, 100..2 * page), touched.bytes(Backing::Private, at(2 * page)..at(2 * page + 100))];
         assert_eq!(bytes, expected);
         let (touched, bytes) = behind(3 * page + 7, 10);
-        assert_eq!(bytes, [touched.bytes(Backing::File, 7..17)], "the first memory, at another address");
+        assert_eq!(bytes, [touched.bytes(file, 7..17)], "the first memory, at another address");
         let (touched, bytes) = behind(2 * page - 1, page + 2);
         let expected = [
-            touched.bytes(Backing::File, 2 * page - 1..2 * page),
+            touched.bytes(file, 2 * page - 1..2 * page),
             touched.bytes(Backing::Private, at(2 * page)..at(3 * page)),
-            touched.bytes(Backing::File, 0..1),
+            touched.bytes(file, 0..1),
         ];
         assert_eq!(bytes, expected);
         // SAFETY: Mapped above, and never used.

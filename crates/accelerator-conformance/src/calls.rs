@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelerator_core::DriverError;
 
-/// A call of the backend trait, of its virtual memory or of its graphs.
+/// A call of the backend trait, of its virtual memory, of its memory between processes or of its graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum Call {
@@ -31,6 +31,11 @@ pub enum Call {
     Destroy,
     Map,
     Unmap,
+    Export,
+    Import,
+    Close,
+    ExportPages,
+    ImportPages,
     Begin,
     End,
     CaptureOf,
@@ -42,7 +47,7 @@ pub enum Call {
 
 impl Call {
     /// All calls, in order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 35] = [
         Self::MemoryInfo,
         Self::Stream,
         Self::Synchronize,
@@ -66,6 +71,11 @@ impl Call {
         Self::Destroy,
         Self::Map,
         Self::Unmap,
+        Self::Export,
+        Self::Import,
+        Self::Close,
+        Self::ExportPages,
+        Self::ImportPages,
         Self::Begin,
         Self::End,
         Self::CaptureOf,
@@ -101,6 +111,11 @@ impl Call {
             Self::Destroy => "destroy",
             Self::Map => "map",
             Self::Unmap => "unmap",
+            Self::Export => "export",
+            Self::Import => "import",
+            Self::Close => "close",
+            Self::ExportPages => "export_pages",
+            Self::ImportPages => "import_pages",
             Self::Begin => "begin",
             Self::End => "end",
             Self::CaptureOf => "capture_of",
@@ -113,8 +128,14 @@ impl Call {
 }
 
 /// How often each call was made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Calls([AtomicU64; Call::ALL.len()]);
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; Call::ALL.len()])
+    }
+}
 
 impl Calls {
     pub(crate) fn count(&self, call: Call) {

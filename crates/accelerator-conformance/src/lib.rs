@@ -16,6 +16,8 @@ mod driver_source;
 mod erased;
 mod faulty;
 mod mappings;
+#[cfg(target_os = "linux")]
+mod other_process;
 mod outcome;
 mod progress;
 mod raw;

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use crate::graphs::Graphs;
 use crate::host_memory;
+use crate::interprocess::Interprocess;
 use crate::types::{
     DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo, Unavailable,
 };
@@ -312,6 +313,11 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// Returns the backend's direct copies between its devices, if it has any. Otherwise the core copies through the
     /// host.
     fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
+        None
+    }
+
+    /// Returns the backend's memory that other processes can map, if it has any.
+    fn interprocess(&self) -> Option<&dyn Interprocess<Self::Ptr>> {
         None
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use accelerator_core::{Error, MIB, Result, StreamId};
+use accelerator_core::{Error, MIB, MemoryHandle, Result, StreamId};
 use bytemuck::NoUninit;
 
 use crate::backends::{AnyBuffer, AnyDevice, BuiltIn, dispatch};
@@ -59,6 +59,38 @@ impl Buffer {
         let mut buffer = Self::allocate(bytes.len() as u64, device)?;
         buffer.write(0, bytes)?;
         Ok(buffer)
+    }
+
+    /// Makes a buffer of memory that another process [shares](Self::share). It stays allocated as long as the buffer
+    /// exists, also if the other process ends, and counts in none of this process's statistics. Opens the device. Linux
+    /// only. PyTorch: what a queue of `torch.multiprocessing` does with a tensor.
+    ///
+    /// # Errors
+    /// [`Error::Sharing`] if the memory is not shared any more, belongs to another device, or is that of this process,
+    /// or if the other process has ended; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
+    ///
+    /// # Safety
+    /// * Other processes do not write bytes of the memory, nor read what this one writes, at the same time: the programs
+    ///   order their work, as they order that of two streams.
+    #[allow(unsafe_code)] // the promise is the caller's
+    pub unsafe fn import<'a>(handle: &MemoryHandle, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
+        let (backend, device) = device.into().open()?;
+        dispatch!(AnyDevice, device, device => {
+            // SAFETY: The caller promises it.
+            Ok(Self { any: unsafe { device.import(handle, device.current_stream()) }?.into(), backend })
+        })
+    }
+
+    /// Lets other processes of this user [import](Self::import) the buffer, with this handle, until it is dropped. Each
+    /// of them also gets access to other memory of the same segment. The memory is freed when no process imports it any
+    /// more. Linux only, on CUDA devices and the host. PyTorch: `torch.Tensor.share_memory_`, and what a queue of
+    /// `torch.multiprocessing` does with a tensor.
+    ///
+    /// # Errors
+    /// [`Error::Sharing`] if the buffer cannot be shared, has no bytes, or is imported; [`Error::MemPool`] if it is
+    /// paused; [`Error::Driver`].
+    pub fn share(&mut self) -> Result<MemoryHandle> {
+        dispatch!(AnyBuffer, self.any, ref mut buffer => buffer.share())
     }
 
     /// Returns the number of the stream that it was allocated on.

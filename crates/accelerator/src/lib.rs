@@ -28,10 +28,10 @@ pub use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, CaptureContext, CaptureMode, ContextsOf,
     Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat, Error,
     EventFlags, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB, Keep,
-    MIB, MemPoolId, MemPoolInfo, MemPoolOptions, MemoryInfo, MemoryInfoSource, Operator, OperatorKind,
+    MIB, MemPoolId, MemPoolInfo, MemPoolOptions, MemoryHandle, MemoryInfo, MemoryInfoSource, Operator, OperatorKind,
     OperatorObserver, OutOfMemory, OutOfMemoryCause, PauseReport, PoolFileError, PoolKind, PoolStat, Recording, Result,
-    SegmentSnapshot, SegmentSource, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, observe_operators,
-    parse_bytes, report_operator,
+    SegmentSnapshot, SegmentSource, SharingProblem, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable,
+    observe_operators, parse_bytes, report_operator,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;

@@ -6,6 +6,7 @@ mod events;
 mod graphs;
 mod halves;
 mod host_memory;
+mod interprocess;
 mod memory;
 mod properties;
 mod streams;
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo,
-    Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs,
+    Interprocess, MemoryInfo, Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 pub(crate) use self::events::BrokenEvent;
@@ -229,6 +230,10 @@ unsafe impl<B: Backend> Backend for Broken<B> {
 
     fn serializes_conflicts(&self) -> bool {
         halves::are_apart() || self.inner.serializes_conflicts()
+    }
+
+    fn interprocess(&self) -> Option<&dyn Interprocess<B::Ptr>> {
+        self.inner.interprocess().map(|_| self as &dyn Interprocess<B::Ptr>)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {

@@ -29,6 +29,7 @@ const MEMORY: u64 = 512 * MIB;
 
 /// Gives a case its devices and cleans up after it.
 pub(crate) struct Context {
+    suite: String,
     opener: Opener,
     inner: Arc<AnyBackend>,
     lacks: Vec<Capability>,
@@ -52,8 +53,20 @@ impl Deref for Device {
 }
 
 impl Context {
-    pub(crate) fn new(opener: Opener, inner: Arc<AnyBackend>, lacks: Vec<Capability>, policy: Policy) -> Self {
-        Self { opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
+    pub(crate) fn new(
+        suite: String,
+        opener: Opener,
+        inner: Arc<AnyBackend>,
+        lacks: Vec<Capability>,
+        policy: Policy,
+    ) -> Self {
+        Self { suite, opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns the name of the suite.
+    #[cfg(target_os = "linux")]
+    pub(super) fn suite(&self) -> &str {
+        &self.suite
     }
 
     /// Returns the opener, which opens devices as a program does: each with its own driver and without faults.
@@ -99,9 +112,19 @@ impl Context {
         AllocatorConfig { policy: self.policy, ..AllocatorConfig::default() }.updated(settings)
     }
 
+    /// Returns a device that has another number, around the same driver.
+    #[cfg(target_os = "linux")]
+    pub(super) fn device_numbered(&self, number: u32) -> Result<Device> {
+        self.numbered(Faulty::new(Arc::clone(&self.inner)), number, "")
+    }
+
     fn around(&self, driver: Driver, settings: &str) -> Result<Device> {
+        self.numbered(driver, 0, settings)
+    }
+
+    fn numbered(&self, driver: Driver, number: u32, settings: &str) -> Result<Device> {
         let config = self.config(settings)?;
-        let device = Device(Accelerator::new(driver, 0, config)?);
+        let device = Device(Accelerator::new(driver, number, config)?);
         self.made().push(device);
         Ok(device)
     }

@@ -15,6 +15,8 @@ mod expandable;
 mod injection;
 mod injection_pools;
 mod interleavings;
+#[cfg(target_os = "linux")]
+mod interprocess;
 mod layout;
 mod live_pools;
 mod mem_pool_memory;
@@ -108,6 +110,7 @@ impl Case {
             82..=87 => Group::Statistics,
             88..=97 => Group::Threads,
             109..=114 => Group::Compact,
+            156..=159 => Group::Interprocess,
             _ => Group::Backend,
         }
     }
@@ -145,6 +148,17 @@ fn on_the_backend() -> Vec<Case> {
         .collect()
 }
 
+#[cfg(target_os = "linux")]
+fn between_processes() -> Vec<Case> {
+    interprocess::cases()
+}
+
+/// Memory between processes needs Linux.
+#[cfg(not(target_os = "linux"))]
+fn between_processes() -> Vec<Case> {
+    Vec::new()
+}
+
 fn numbered() -> Vec<Case> {
     let groups = [
         devices::cases(),
@@ -175,6 +189,7 @@ fn numbered() -> Vec<Case> {
         threads::cases(),
         compact::cases(),
         aliases::cases(),
+        between_processes(),
         on_the_backend(),
     ];
     groups.into_iter().flatten().collect()
@@ -188,7 +203,7 @@ mod tests {
     fn every_number_of_the_groups_has_one_case() {
         let mut numbers: Vec<_> = numbered().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
-        let expected: Vec<_> = (1..=87).chain(93..=107).chain(109..=155).collect();
+        let expected: Vec<_> = (1..=87).chain(93..=107).chain(109..=159).collect();
         assert_eq!(numbers, expected);
     }
 

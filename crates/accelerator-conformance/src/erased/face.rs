@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo, Pages, Place,
-    StreamKind, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Exported, Graphs, Interprocess,
+    MemoryInfo, Pages, Place, StreamKind, VirtualMemory,
 };
 
 use super::AnyBackend;
@@ -51,6 +51,7 @@ pub(super) trait Face: Any + Send + Sync {
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64);
     fn is_capturing(&self, stream: &AnyStream) -> DriverResult<bool>;
     fn serializes_conflicts(&self) -> bool;
+    fn interprocess(&self) -> Option<&dyn Interprocess<AnyPtr>>;
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>>;
     fn graphs(&self) -> Option<&dyn Graphs<AnyBackend>>;
 }
@@ -72,6 +73,11 @@ impl<B: Backend> Erased<B> {
 
     pub(super) fn ptr(&self, ptr: AnyPtr) -> DriverResult<B::Ptr> {
         self.pointers.native(ptr)
+    }
+
+    fn between(&self, call: Call) -> DriverResult<&dyn Interprocess<B::Ptr>> {
+        let none = failure(call, DriverErrorKind::Unsupported, "the backend has no memory between processes");
+        self.inner.interprocess().ok_or(none)
     }
 
     fn pager(&self, call: Call) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {
@@ -180,6 +186,10 @@ impl<B: Backend> Face for Erased<B> {
         self.inner.serializes_conflicts()
     }
 
+    fn interprocess(&self) -> Option<&dyn Interprocess<AnyPtr>> {
+        self.inner.interprocess().map(|_| self as &dyn Interprocess<AnyPtr>)
+    }
+
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>> {
         self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<AnyPtr>)
     }
@@ -232,5 +242,34 @@ unsafe impl<B: Backend> VirtualMemory<AnyPtr> for Erased<B> {
         let native = self.pointers.native(at)?;
         // SAFETY: This is the same place, for which the caller makes the required promises.
         unsafe { self.pager(Call::Unmap)?.unmap(native, len) }
+    }
+}
+
+// SAFETY: All memory is that of the inner backend, whose contract is the same.
+unsafe impl<B: Backend> Interprocess<AnyPtr> for Erased<B> {
+    unsafe fn export(&self, ptr: AnyPtr, len: NonZeroU64) -> DriverResult<Exported> {
+        let native = self.pointers.native(ptr)?;
+        // SAFETY: This is the same memory, for which the caller makes the required promises.
+        unsafe { self.between(Call::Export)?.export(native, len) }
+    }
+
+    fn import(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<AnyPtr> {
+        self.between(Call::Import)?.import(exported, len).map(|ptr| self.pointers.enter(ptr))
+    }
+
+    unsafe fn close(&self, ptr: AnyPtr, len: NonZeroU64) {
+        if let (Some(native), Ok(between)) = (self.pointers.remove(ptr), self.between(Call::Close)) {
+            // SAFETY: The caller promises that `import` returned the address for this length, and that no work uses it.
+            // It was listed until now, so it is closed only once.
+            unsafe { between.close(native, len) };
+        }
+    }
+
+    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+        self.between(Call::ExportPages)?.export_pages(pages)
+    }
+
+    fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages> {
+        self.between(Call::ImportPages)?.import_pages(exported, len)
     }
 }

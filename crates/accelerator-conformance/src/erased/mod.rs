@@ -17,8 +17,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, Graphs, MemoryInfo, Place, StreamKind,
-    Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, Graphs, Interprocess, MemoryInfo, Place,
+    StreamKind, Unavailable, VirtualMemory,
 };
 
 use self::face::{Erased, Face};
@@ -211,6 +211,10 @@ unsafe impl Backend for AnyBackend {
 
     fn serializes_conflicts(&self) -> bool {
         self.0.serializes_conflicts()
+    }
+
+    fn interprocess(&self) -> Option<&dyn Interprocess<AnyPtr>> {
+        self.0.interprocess()
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>> {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, MemoryInfo, Place,
-    StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, Interprocess, MemoryInfo,
+    Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 use super::Faulty;
@@ -215,6 +215,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
 
     fn serializes_conflicts(&self) -> bool {
         self.inner.serializes_conflicts()
+    }
+
+    fn interprocess(&self) -> Option<&dyn Interprocess<B::Ptr>> {
+        self.inner.interprocess().map(|_| self as &dyn Interprocess<B::Ptr>)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {

@@ -7,6 +7,7 @@ mod failures;
 mod gate;
 mod graphs;
 mod host;
+mod interprocess;
 mod lanes;
 mod quarantine;
 mod virtual_memory;
@@ -22,6 +23,7 @@ pub use self::driver::FaultyEvent;
 use self::entrance::Entrance;
 pub use self::gate::Gate;
 use self::host::HostMemory;
+use self::interprocess::Imports;
 pub use self::lanes::FaultyStream;
 use self::lanes::Lanes;
 use self::quarantine::Quarantine;
@@ -50,6 +52,7 @@ pub struct Faulty<B: Backend> {
     entrance: Arc<Entrance>,
     budget: Budget<B::Ptr>,
     mappings: Mutex<Mappings<B::Ptr>>,
+    imports: Imports<B::Ptr>,
     host: HostMemory,
     lanes: Arc<Lanes<B>>,
     quarantine: Quarantine<B>,
@@ -65,6 +68,7 @@ impl<B: Backend> Faulty<B> {
             entrance: Arc::default(),
             budget: Budget::new(None),
             mappings: Mutex::new(Mappings::new()),
+            imports: Imports::new(),
             host: HostMemory::new(),
             lanes: Arc::new(Lanes::new()),
             quarantine: Quarantine::new(),
@@ -131,9 +135,9 @@ impl<B: Backend> Faulty<B> {
         self.entrance.log().take().unwrap_or_default()
     }
 
-    /// Returns the number of live driver allocations, including memory without its own address.
+    /// Returns the number of live driver allocations, including memory without its own address, and imports.
     pub fn live_allocations(&self) -> usize {
-        self.budget.live().len() + self.mappings().all_created().len()
+        self.budget.live().len() + self.imports.open() + self.mappings().all_created().len()
     }
 
     /// Returns the number of live reservations of address space.

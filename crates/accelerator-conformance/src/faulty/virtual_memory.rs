@@ -48,7 +48,9 @@ impl<B: Backend> Faulty<B> {
         }
         for pages in mappings.all_created() {
             if mappings.destroy(&pages).is_ok() {
-                self.budget.refund(pages.len);
+                if !self.imports.remove(pages.handle) {
+                    self.budget.refund(pages.len);
+                }
                 // SAFETY: It is memory of the inner driver that is mapped nowhere and no longer listed.
                 unsafe { inner.destroy(pages) };
             }
@@ -107,10 +109,12 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.entrance.enter(Call::Destroy);
         let destroyed = self.mappings().destroy(&pages);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
-            let len = pages.len;
+            let (len, is_imported) = (pages.len, self.imports.remove(pages.handle));
             // SAFETY: Until now, `mappings` listed it as memory that is mapped nowhere.
             unsafe { inner.destroy(pages) };
-            self.budget.refund(len);
+            if !is_imported {
+                self.budget.refund(len);
+            }
         }
     }
 

@@ -42,6 +42,8 @@ pub enum Capability {
     /// Two pieces of work that touch the same bytes never run at the same time. The backend itself reports whether it
     /// offers that.
     SerializedConflicts,
+    /// Other processes can import memory. The backend itself reports whether it offers that.
+    Interprocess,
     /// Work of streams can be captured in graphs. The backend itself reports whether it offers that.
     Graphs,
 }

@@ -11,6 +11,8 @@ use super::shared::{Listing, Shared};
 use super::{Listed, Selection};
 use crate::cases::{self, Case};
 use crate::crash;
+#[cfg(target_os = "linux")]
+use crate::other_process;
 
 /// The trials of one or more suites, ready to run.
 #[must_use = "run it"]
@@ -120,6 +122,8 @@ pub(super) fn cases(listed: Listed) -> Vec<PlannedCase> {
 impl Planned {
     fn of(listed: Listed) -> Self {
         let Listed { name, opener, raw, lacks, mut unsupported, mut expected_failures } = listed;
+        #[cfg(target_os = "linux")]
+        other_process::obey_if_asked(&name, opener);
         let cases = cases::all().into_iter().map(|case| {
             let listing = match (unsupported.get(&case.number), expected_failures.get(&case.number)) {
                 (Some(reason), _) => Listing::Unsupported(reason.clone()),

@@ -33,11 +33,13 @@ pub enum Group {
     Compact,
     /// M: the backend itself, without the core.
     Backend,
+    /// N: memory between processes.
+    Interprocess,
 }
 
 impl Group {
     /// All groups, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Device,
         Self::Allocation,
         Self::Streams,
@@ -50,6 +52,7 @@ impl Group {
         Self::Threads,
         Self::Compact,
         Self::Backend,
+        Self::Interprocess,
     ];
 
     /// The group's letter in the names of trials.
@@ -67,6 +70,7 @@ impl Group {
             Self::Threads => 'K',
             Self::Compact => 'L',
             Self::Backend => 'M',
+            Self::Interprocess => 'N',
         }
     }
 
@@ -85,6 +89,7 @@ impl Group {
             Self::Threads => "threads and process",
             Self::Compact => "the policy compact",
             Self::Backend => "the backend itself",
+            Self::Interprocess => "memory between processes",
         }
     }
 }

@@ -139,7 +139,7 @@ impl Shared {
             None => (self.raw)(&backend, case.number, &self.scale),
             Some(run) => {
                 let lacks = self.lacks.keys().copied().collect();
-                let context = Context::new(self.opener, backend, lacks, case.policy);
+                let context = Context::new(self.name.clone(), self.opener, backend, lacks, case.policy);
                 let outcome = caught(|| run(&context));
                 let left = context.finish(outcome.is_ok());
                 outcome.and(left)
@@ -168,6 +168,9 @@ impl Shared {
                 }
                 Capability::SerializedConflicts => {
                     (backend.serializes_conflicts(), "the driver leaves the ordering of work to the program")
+                }
+                Capability::Interprocess => {
+                    (backend.interprocess().is_some(), "the driver has no memory between processes")
                 }
                 Capability::Graphs => (backend.graphs().is_some(), "the driver has no graphs"),
                 Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::{
-    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, PoolFileError, StreamId,
-    Unavailable, printable,
+    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, MemPoolId, OutOfMemory, PoolFileError, SharingProblem,
+    StreamId, Unavailable, printable,
 };
 
 /// The result of a fallible function of this library.
@@ -141,6 +141,15 @@ pub enum Error {
         device: Device,
         /// The reason, as the rest of a sentence.
         problem: &'static str,
+    },
+
+    /// Memory cannot be shared with other processes, or memory of another process cannot be imported.
+    #[error("{device}: {problem}")]
+    Sharing {
+        /// The device.
+        device: Device,
+        /// The reason.
+        problem: SharingProblem,
     },
 
     /// A memory fraction is not between 0 and 1.

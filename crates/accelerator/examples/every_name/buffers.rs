@@ -1,6 +1,6 @@
 //! Memory of devices, and pinned host memory.
 
-use accelerator::{Buffer, PinnedBuffer, Result, Stream, current_stream};
+use accelerator::{Buffer, Error, PinnedBuffer, Result, Stream, current_stream};
 
 pub(crate) fn run() -> Result<()> {
     let side = Stream::new(None)?;
@@ -19,5 +19,13 @@ pub(crate) fn run() -> Result<()> {
     numbers.copy_from_pinned(8, &pinned, 0..8)?;
     numbers.copy_to_pinned(0..16, &mut back, 0)?;
     assert_eq!(back.slice::<u32>()?, [1, 2, 5, 6]);
+
+    // A process does not import its own memory.
+    match copy.share() {
+        #[allow(unsafe_code)]
+        // SAFETY: No memory is imported.
+        Ok(handle) => assert!(matches!(unsafe { Buffer::import(&handle, None) }, Err(Error::Sharing { .. }))),
+        Err(error) => assert!(matches!(error, Error::Sharing { .. }), "{error}"), // not with every backend
+    }
     Ok(())
 }

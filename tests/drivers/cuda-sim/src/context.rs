@@ -93,6 +93,7 @@ pub(crate) fn release(driver: &mut Session, device: usize) -> Outcome {
     driver.events.retain(|_, event| event.context != handle);
     driver.forget_lost_captures();
     for address in driver.engine.memory.of(handle) {
+        driver.opened.remove(&address);
         driver.engine.free(address)?;
     }
     Ok(())

@@ -21,6 +21,8 @@ pub(crate) struct Event {
 impl Event {
     /// `CU_EVENT_DISABLE_TIMING`
     pub(crate) const DISABLE_TIMING: u32 = 2;
+    /// `CU_EVENT_INTERPROCESS`, which requires `CU_EVENT_DISABLE_TIMING`.
+    pub(crate) const INTERPROCESS: u32 = 4;
 
     pub(crate) fn has_timing(&self) -> bool {
         self.flags & Self::DISABLE_TIMING == 0

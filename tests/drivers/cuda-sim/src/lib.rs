@@ -10,6 +10,7 @@ mod device;
 mod event;
 mod gate;
 mod graph;
+mod interprocess;
 mod memory;
 mod ptx;
 mod settings;
@@ -20,5 +21,6 @@ mod virtual_memory;
 
 pub use calls::*;
 pub use control::*;
+pub use interprocess::IpcHandle;
 pub use sim_engine::out::Out;
 pub use virtual_memory::{Access, Location, Properties};

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) driver_version: i32,
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
+    /// Whether physical memory can be exported, and used by network cards.
+    pub(crate) exports: bool,
     /// Whether a setting was invalid. `cuInit` then fails, so that no test runs with less than it requested.
     pub(crate) mistake: bool,
 }
@@ -28,6 +30,7 @@ impl Settings {
             peers: environment.read("PEERS", number).unwrap_or(8),
             driver_version: environment.read("DRIVER_VERSION", number).unwrap_or(DEFAULT_VERSION),
             capability: environment.read("CAPABILITY", capability).unwrap_or((9, 0)),
+            exports: environment.read("EXPORTS", number).unwrap_or(1_u8) > 0,
             mistake: environment.mistake(),
         }
     }

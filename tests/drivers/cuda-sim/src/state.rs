@@ -1,6 +1,6 @@
 //! The driver's single state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sim_engine::{Engine, Face, Fault, Kernel, Lock, Position, Times, Wrong};
 
@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
 use crate::graph::{Executable, Graph};
+use crate::interprocess::Named;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::thread;
@@ -30,6 +31,10 @@ pub(crate) struct Driver {
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: BTreeMap<Handle, Context>,
     pub(crate) events: BTreeMap<Handle, Event>,
+    /// Memory of other processes that is open, by address, each with how often it was opened.
+    pub(crate) opened: BTreeMap<u64, (Named, u32)>,
+    /// Physical memory that can be exported.
+    pub(crate) exportable: BTreeSet<u64>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     /// Kernels by module. An unloaded module has no entry.
     pub(crate) modules: BTreeMap<Handle, Vec<Kernel>>,
@@ -50,6 +55,8 @@ impl Driver {
             devices: Vec::new(),
             contexts: BTreeMap::new(),
             events: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            exportable: BTreeSet::new(),
             captures: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),

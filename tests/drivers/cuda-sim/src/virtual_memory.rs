@@ -15,6 +15,10 @@ const READ_WRITE: u32 = 3;
 const ON_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(crate) const FILE: u32 = 1;
+/// The place of `gpuDirectRDMACapable` in the flags.
+const NETWORK: usize = 1;
 
 /// `CUmemLocation`
 #[repr(C)]
@@ -38,7 +42,7 @@ pub struct Properties {
     pub location: Location,
     /// Ignored.
     pub windows: usize,
-    /// Ignored.
+    /// `CUmemAllocationProp::allocFlags`, of which the second counts, `gpuDirectRDMACapable`.
     pub flags: [u8; 8],
 }
 
@@ -56,13 +60,23 @@ impl Driver {
     pub(crate) fn create_physical(&mut self, bytes: u64, properties: Properties) -> Outcome<u64> {
         granular(bytes)?;
         let device = self.check_properties(properties)?;
-        Ok(self.engine.create_physical(device, bytes)?)
+        let handle = self.engine.create_physical(device, bytes)?;
+        if properties.handle_types == FILE {
+            self.exportable.insert(handle);
+        }
+        Ok(handle)
     }
 
     /// Returns the device that the properties request.
     pub(crate) fn check_properties(&self, properties: Properties) -> Outcome<usize> {
         if properties.kind != PINNED || properties.location.kind != ON_DEVICE {
             return Err(Code::INVALID_VALUE);
+        }
+        match (properties.handle_types, properties.flags[NETWORK]) {
+            (0, 0) => {}
+            (0 | FILE, 0 | 1) if !self.settings.exports => return Err(Code::NOT_SUPPORTED),
+            (0 | FILE, 0 | 1) => {}
+            _ => return Err(Code::INVALID_VALUE),
         }
         self.device(properties.location.id)
     }

@@ -24,6 +24,8 @@ pub struct Allocation {
     pub flags: u32,
     /// Its size, which need not be a whole number of pages.
     pub bytes: u64,
+    /// Whether another process has allocated it.
+    pub imported: bool,
     pub(crate) backing: Backing,
 }
 
@@ -136,7 +138,16 @@ impl<F: Face> Engine<F> {
             self.credit(device, bytes);
             return Err(Error::OutOfDeviceMemory);
         };
-        let allocation = Allocation { device, owner, flags, bytes, backing };
+        let allocation = Allocation { device, owner, flags, bytes, imported: false, backing };
+        self.memory.allocations.insert(address, allocation);
+        Ok(address)
+    }
+
+    /// Adds memory of another process, which is charged there.
+    pub(crate) fn add_imported(&mut self, device: usize, backing: Backing, owner: Handle) -> Result<u64, Error> {
+        let bytes = backing.bytes() as u64;
+        let address = self.memory.take_addresses(bytes, GRANULARITY).ok_or(Error::OutOfDeviceMemory)?;
+        let allocation = Allocation { device, owner, flags: 0, bytes, imported: true, backing };
         self.memory.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -144,7 +155,9 @@ impl<F: Face> Engine<F> {
     /// Frees an allocation immediately, even if it is still in use.
     pub fn free(&mut self, address: u64) -> Result<(), Error> {
         let allocation = self.memory.allocations.remove(&address).ok_or(Error::Unknown)?;
-        self.credit(allocation.device, allocation.bytes);
+        if !allocation.imported {
+            self.credit(allocation.device, allocation.bytes);
+        }
         self.memory.freed.insert(address, allocation.bytes);
         Ok(())
     }

@@ -58,7 +58,8 @@ pub struct Physical {
     /// Whether the program still has its handle.
     held: bool,
     mappings: usize,
-    /// Memory that belongs to no device: it replaces memory that a mapping has lost.
+    /// Memory that is not charged to a device: it replaces memory that a mapping has lost, or is that of another
+    /// process.
     scratch: bool,
 }
 
@@ -66,6 +67,11 @@ impl Physical {
     /// Returns its size.
     pub fn bytes(&self) -> u64 {
         self.backing.bytes() as u64
+    }
+
+    /// Whether another process has made it.
+    pub fn is_imported(&self) -> bool {
+        self.scratch
     }
 
     /// Returns the number of its mappings.
@@ -119,6 +125,11 @@ impl VirtualMemory {
     /// Returns physical memory whose handle the program still has.
     pub fn physical(&self, handle: u64) -> Option<&Physical> {
         self.physical.get(&handle).filter(|physical| physical.held)
+    }
+
+    /// As [`Self::physical`], for changes.
+    pub(crate) fn physical_mut(&mut self, handle: u64) -> Option<&mut Physical> {
+        self.physical.get_mut(&handle).filter(|physical| physical.held)
     }
 
     /// Returns the number of reservations, of physical handles that the program holds, and of mappings.
@@ -218,6 +229,15 @@ impl<F: Face> Engine<F> {
         let physical = Physical { device, backing, held: true, mappings: 0, scratch: false };
         memory.physical.insert(memory.last_handle, physical);
         Ok(memory.last_handle)
+    }
+
+    /// Adds physical memory of another process, which is charged there, and returns its handle.
+    pub(crate) fn add_imported_physical(&mut self, device: usize, backing: Backing) -> u64 {
+        let memory = &mut self.virtual_memory;
+        memory.last_handle += 1;
+        let physical = Physical { device, backing, held: true, mappings: 0, scratch: true };
+        memory.physical.insert(memory.last_handle, physical);
+        memory.last_handle
     }
 
     /// Removes physical memory from where it is mapped. The mappings then point to other bytes, which belong to no

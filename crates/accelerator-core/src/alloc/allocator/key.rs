@@ -40,7 +40,7 @@ impl AllocationKey {
     }
 
     #[inline(always)]
-    fn parts(self) -> (ArenaId, BlockId) {
+    pub(super) fn parts(self) -> (ArenaId, BlockId) {
         let word = self.0.get();
         (ArenaId::unpacked((word >> 32) as u32), BlockId::at((word as u32).wrapping_sub(1) as usize))
     }

@@ -6,6 +6,7 @@ mod exact;
 mod key;
 mod mem_pools;
 mod raw;
+mod share;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;

@@ -6,7 +6,7 @@ use crate::types::StreamId;
 ///
 /// It is not a [`StreamId`], because not every arena serves a single stream. A stream's own arena has the stream's
 /// number, so that the warm path gets from one to the other at no cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ArenaId(u32);
 
 /// In a packed number: the bit of private pools, and the arena that all streams share.

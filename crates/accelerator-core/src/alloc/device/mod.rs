@@ -5,6 +5,7 @@ mod ladder;
 mod mem_pools;
 mod release;
 mod report;
+mod share;
 mod sleep;
 mod slow_path;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use self::exact::PoolState;
+use self::share::SharedBlocks;
 use crate::alloc::arena::{AllocatedBlock, ArenaId};
 use crate::alloc::arenas::Arenas;
 use crate::alloc::blocks::{BlockId, User};
@@ -33,6 +35,7 @@ pub(crate) struct DeviceAllocator {
     mem_pools: MemPools,
     /// Held while free memory of live pools goes back, so that no capture begins to use it meanwhile.
     reclaiming: Mutex<()>,
+    shared_blocks: Arc<SharedBlocks>,
     pub(crate) hooks: Hooks,
     /// The settings for pinned host memory.
     pub(crate) host_settings: Arc<HostSettings>,
@@ -55,6 +58,7 @@ impl DeviceAllocator {
             pending: PendingFrees::default(),
             mem_pools: MemPools::default(),
             reclaiming: Mutex::default(),
+            shared_blocks: Arc::default(),
             hooks: Hooks::new(),
             host_settings: Arc::new(HostSettings::new(&config)),
             has_warned: AtomicBool::default(),

@@ -34,7 +34,12 @@ impl DeviceAllocator {
         if self.pending.has_captures() {
             return Err(self.pool_error(id, "cannot be paused while a graph is being captured"));
         }
-        self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))
+        self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))?;
+        if self.mem_pools.arenas(id).into_iter().any(|arena| self.shared_blocks.are_in(arena)) {
+            self.open_pool(id);
+            return Err(self.pool_error(id, "cannot be paused while its memory is shared with other processes"));
+        }
+        Ok(())
     }
 
     pub(crate) fn open_pool(&self, id: MemPoolId) {

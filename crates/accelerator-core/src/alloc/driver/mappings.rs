@@ -4,24 +4,30 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 use super::AddressSpace;
 use crate::alloc::blocks::{Base, PageRange, SegmentId};
+use crate::interprocess::Exported;
+use crate::share::Piece;
 use crate::types::DriverResult;
 use crate::virtual_memory::Pages;
 
 /// Everything that the driver has reserved and mapped for one arena.
 #[derive(Default)]
 pub(crate) struct Mappings {
-    ranges: Vec<Range>,
+    ranges: Vec<AddressRange>,
     /// Keyed by the segment in whose range they are mapped, and the byte offset from its start.
     chunks: BTreeMap<(SegmentId, u64), Pages>,
     /// The lengths of pages that went back to the driver while their memory is paused, by the same key.
     asleep: BTreeMap<(SegmentId, u64), NonZeroU64>,
+    /// The chunks that are exported, by the same key, so that each is exported only once.
+    exported: BTreeMap<(SegmentId, u64), Weak<Exported>>,
 }
 
 /// The address range of a segment.
-struct Range {
+struct AddressRange {
     segment: SegmentId,
     at: Base,
     len: NonZeroU64,
@@ -42,7 +48,7 @@ impl Mappings {
 
     /// Stores an address range that was reserved, and that the arena added as this segment.
     pub(crate) fn keep(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64), page: NonZeroU64) {
-        self.ranges.push(Range { segment, at, len, page });
+        self.ranges.push(AddressRange { segment, at, len, page });
     }
 
     /// Returns the segments that have addresses here.
@@ -71,7 +77,20 @@ impl Mappings {
         runs.into_iter().map(|(segment, offset, len)| (self.range(segment).at, offset, len)).collect()
     }
 
-    fn range(&self, segment: SegmentId) -> &Range {
+    /// Returns whether a segment has addresses here.
+    pub(crate) fn has(&self, segment: SegmentId) -> bool {
+        self.ranges.iter().any(|range| range.segment == segment)
+    }
+
+    /// Returns the chunks that contain these bytes of a segment, and the offset of the bytes in the first one.
+    pub(crate) fn chunks_of(&self, segment: SegmentId, bytes: Range<u64>) -> (Vec<(SegmentId, u64)>, u64) {
+        let first = self.chunks.range(..=(segment, bytes.start)).next_back();
+        let start = first.map_or(bytes.start, |((_, offset), _)| *offset);
+        let chunks = self.chunks.range((segment, start)..(segment, bytes.end));
+        (chunks.map(|(place, _)| *place).collect(), bytes.start - start)
+    }
+
+    fn range(&self, segment: SegmentId) -> &AddressRange {
         let range = self.ranges.iter().find(|range| range.segment == segment);
         range.unwrap_or_else(|| unreachable!("virtual memory segments have a range"))
     }
@@ -84,10 +103,24 @@ impl MappingsMut<'_> {
         self.mappings.asleep.range(places).map(|(_, len)| len.get()).sum()
     }
 
+    /// Exports chunks to other processes.
+    pub(crate) fn export(&mut self, chunks: &[(SegmentId, u64)]) -> DriverResult<Vec<Piece>> {
+        let Mappings { chunks: all, exported, .. } = &mut *self.mappings;
+        exported.retain(|_, one| one.strong_count() > 0);
+        let piece = |place: &(SegmentId, u64)| {
+            let Some(pages) = all.get(place) else { unreachable!("existing chunks are exported") };
+            let before = exported.get(place).and_then(Weak::upgrade);
+            let shared = before.map_or_else(|| self.driver.export(pages).map(Arc::new), Ok)?;
+            exported.insert(*place, Arc::downgrade(&shared));
+            Ok(Piece { len: pages.len.get(), exported: shared })
+        };
+        chunks.iter().map(piece).collect()
+    }
+
     /// Gives the addresses of a removed segment back to the driver. Nothing may be mapped there.
     pub(crate) fn release(&mut self, segment: SegmentId) {
         if let Some(place) = self.mappings.ranges.iter().position(|range| range.segment == segment) {
-            let Range { at, len, .. } = self.mappings.ranges.swap_remove(place);
+            let AddressRange { at, len, .. } = self.mappings.ranges.swap_remove(place);
             // SAFETY: The range comes from one `reserve`, and is no longer in the list. The code that removed the
             // segment has checked that nothing is mapped there.
             unsafe { self.driver.release(at, len) }

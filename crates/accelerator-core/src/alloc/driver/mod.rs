@@ -1,6 +1,8 @@
 //! The driver of one device, with its types erased: exactly the calls that the allocator needs. Only this module takes
 //! segments and pages from a driver and gives them back.
 
+#![allow(unsafe_code)] // as for the driver's traits
+
 mod mappings;
 mod of_backend;
 mod of_source;
@@ -12,7 +14,8 @@ pub(crate) use self::of_backend::DriverOf;
 pub(crate) use self::of_source::SourceOf;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
-use crate::types::{DeviceProperties, DriverResult, MemoryInfo};
+use crate::interprocess::Exported;
+use crate::types::{DeviceProperties, DriverError, DriverErrorKind, DriverResult, MemoryInfo};
 use crate::virtual_memory::Pages;
 
 /// The driver calls that the allocator needs.
@@ -27,13 +30,18 @@ pub(crate) trait Driver: Send + Sync {
     /// Gives a segment back to the driver.
     fn dealloc(&self, segment: DetachedSegment);
 
+    /// Exports a segment to other processes.
+    ///
+    /// # Safety
+    /// [`alloc`](Self::alloc) returned a segment of this size, which has not been given back.
+    unsafe fn export(&self, base: Base, size: u64) -> DriverResult<Exported>;
+
     /// Returns the backend's virtual memory, if it has any.
     fn address_space(&self) -> Option<&dyn AddressSpace>;
 }
 
 /// [`VirtualMemory`](crate::VirtualMemory) without its pointers: an address is the start of a reservation plus a byte
 /// offset.
-#[allow(unsafe_code)] // as for `VirtualMemory`
 pub(crate) trait AddressSpace: Send + Sync {
     fn granularity(&self) -> NonZeroU64;
 
@@ -58,7 +66,14 @@ pub(crate) trait AddressSpace: Send + Sync {
     /// # Safety
     /// As [`VirtualMemory::unmap`](crate::VirtualMemory::unmap).
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()>;
+
+    /// Exports pages to other processes.
+    fn export(&self, pages: &Pages) -> DriverResult<Exported>;
 }
+
+/// The error for a backend that exports no memory.
+const EXPORTS_NOTHING: DriverError =
+    DriverError::refused(DriverErrorKind::Unsupported, "export", "this backend has no memory between processes");
 
 /// Lengths are never 0, because sizes are rounded up to at least 512 bytes.
 fn len(size: u64) -> NonZeroU64 {

@@ -3,10 +3,11 @@
 
 use std::num::NonZeroU64;
 
-use super::{AddressSpace, Driver, len};
+use super::{AddressSpace, Driver, EXPORTS_NOTHING, len};
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::blocks::Base;
 use crate::backend::Backend;
+use crate::interprocess::Exported;
 use crate::types::{DeviceProperties, DevicePtr, DriverResult, MemoryInfo};
 use crate::virtual_memory::{Pages, VirtualMemory};
 
@@ -16,11 +17,11 @@ pub(crate) struct DriverOf<B: Backend> {
     address_space: Option<SpaceOf<B>>,
 }
 
-struct SpaceOf<B: Backend>(&'static dyn VirtualMemory<B::Ptr>);
+struct SpaceOf<B: Backend>(&'static B, &'static dyn VirtualMemory<B::Ptr>);
 
 impl<B: Backend> DriverOf<B> {
     pub(crate) fn new(backend: &'static B) -> Self {
-        Self { backend, address_space: backend.virtual_memory().map(SpaceOf) }
+        Self { backend, address_space: backend.virtual_memory().map(|memory| SpaceOf(backend, memory)) }
     }
 }
 
@@ -49,6 +50,12 @@ impl<B: Backend> Driver for DriverOf<B> {
         unsafe { self.backend.dealloc(ptr::<B>(segment.base), len(segment.size)) }
     }
 
+    unsafe fn export(&self, base: Base, size: u64) -> DriverResult<Exported> {
+        let between = self.backend.interprocess().ok_or(EXPORTS_NOTHING)?;
+        // SAFETY: The caller guarantees it.
+        unsafe { between.export(ptr::<B>(base), len(size)) }
+    }
+
     fn address_space(&self) -> Option<&dyn AddressSpace> {
         self.address_space.as_ref().map(|space| space as &dyn AddressSpace)
     }
@@ -56,38 +63,41 @@ impl<B: Backend> Driver for DriverOf<B> {
 
 impl<B: Backend> AddressSpace for SpaceOf<B> {
     fn granularity(&self) -> NonZeroU64 {
-        self.0.granularity()
+        self.1.granularity()
     }
 
     fn maps_twice(&self) -> bool {
-        self.0.maps_twice()
+        self.1.maps_twice()
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<Base> {
-        self.0.reserve(len).map(Base::new)
+        self.1.reserve(len).map(Base::new)
     }
 
     unsafe fn release(&self, at: Base, len: NonZeroU64) {
         // SAFETY: The caller guarantees it.
-        unsafe { self.0.release(ptr::<B>(at), len) }
+        unsafe { self.1.release(ptr::<B>(at), len) }
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        self.0.create(len)
+        self.1.create(len)
     }
 
     unsafe fn destroy(&self, pages: Pages) {
         // SAFETY: The caller guarantees it.
-        unsafe { self.0.destroy(pages) }
+        unsafe { self.1.destroy(pages) }
     }
 
     unsafe fn map(&self, at: Base, offset: u64, pages: &Pages) -> DriverResult<()> {
         // SAFETY: The caller guarantees it.
-        unsafe { self.0.map(ptr::<B>(at).offset(offset), pages) }
+        unsafe { self.1.map(ptr::<B>(at).offset(offset), pages) }
     }
 
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()> {
         // SAFETY: The caller guarantees it.
-        unsafe { self.0.unmap(ptr::<B>(at).offset(offset), len) }
+        unsafe { self.1.unmap(ptr::<B>(at).offset(offset), len) }
+    }
+    fn export(&self, pages: &Pages) -> DriverResult<Exported> {
+        self.0.interprocess().ok_or(EXPORTS_NOTHING)?.export_pages(pages)
     }
 }

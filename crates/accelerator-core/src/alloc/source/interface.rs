@@ -3,10 +3,11 @@
 use super::context::{Context, Grown};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::Base;
+use crate::alloc::blocks::{Base, PageRange};
 use crate::alloc::settings::Request;
+use crate::share::Piece;
 use crate::sync::{Guard, OwnedLock};
-use crate::types::{PoolKind, Result, StreamId};
+use crate::types::{DriverResult, PoolKind, Result, StreamId};
 
 /// A locked arena, and the request adapted to it.
 pub(crate) type Entry<'a> = (Guard<'a, Arena>, Request);
@@ -62,6 +63,20 @@ pub(crate) trait Source: Send + Sync {
     /// Returns the bytes of an arena that went back to the driver while they are paused.
     fn paused_bytes(&self, _arena: ArenaId) -> u64 {
         0
+    }
+
+    /// Exports the pages that contain these bytes of a segment. Returns them, and the offset of the bytes in the first
+    /// one; `None` if the segment has no pages of this source.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn export(
+        &self,
+        _context: &Context,
+        _arena: ArenaId,
+        _bytes: PageRange,
+    ) -> Option<DriverResult<(Vec<Piece>, u64)>> {
+        None
     }
 
     /// Gives the pages of an arena back to the driver, but not their addresses and blocks. Nothing may use them.

@@ -7,10 +7,11 @@ use super::interface::{Entry, Source, Wanted};
 use super::segments::Segments;
 use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::Base;
+use crate::alloc::blocks::{Base, PageRange};
 use crate::alloc::history::HistoryContext;
+use crate::share::Piece;
 use crate::sync::OwnedLock;
-use crate::types::{PoolKind, Result, StreamId};
+use crate::types::{DriverResult, PoolKind, Result, StreamId};
 
 /// The memory of a device: its arenas, and the sources of new memory.
 pub(crate) struct Memory {
@@ -88,6 +89,11 @@ impl Memory {
     /// Returns the bytes of an arena that went back to the driver while they are paused.
     pub(crate) fn paused_bytes(&self, arena: ArenaId) -> u64 {
         self.sources.iter().map(|source| source.paused_bytes(arena)).sum()
+    }
+
+    /// Exports the pages that contain these bytes of a segment; see [`Source::export`].
+    pub(crate) fn export(&self, arena: ArenaId, bytes: PageRange) -> Option<DriverResult<(Vec<Piece>, u64)>> {
+        self.sources.iter().find_map(|source| source.export(&self.context, arena, bytes))
     }
 
     /// Gives the pages of arenas back to the driver, but not their addresses and blocks.

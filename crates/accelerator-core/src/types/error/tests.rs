@@ -80,7 +80,7 @@ macro_rules! one_of_each_variant {
 }
 
 /// One of each variant, and what a person must find in its message.
-fn errors() -> [(Error, &'static str); 20] {
+fn errors() -> [(Error, &'static str); 21] {
     one_of_each_variant! {
         Error::OutOfMemory(_) => (
             Error::OutOfMemory(Box::new(out_of_memory())),
@@ -139,6 +139,10 @@ fn errors() -> [(Error, &'static str); 20] {
             "host:0: memory pool weights (0_3): contents: entity already exists"
         ),
         Error::Graph { .. } => (Error::Graph { device: CUDA, problem: "is empty" }, "cuda:1: the graph is empty"),
+        Error::Sharing { .. } => (
+            Error::Sharing { device: CUDA, problem: SharingProblem::NotAHandle },
+            "cuda:1: these bytes are no handle of shared memory: pass on exactly the bytes of the handle"
+        ),
         Error::InvalidFraction(_) => (Error::InvalidFraction(1.5), "1.5"),
         Error::InvalidSetting { .. } => (
             Error::InvalidSetting { variable: Some("V"), settings: text("a:1"), reason: text("unknown key") },

@@ -132,7 +132,10 @@ fn attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, device: 
         76 => settings.capability.1,   // COMPUTE_CAPABILITY_MINOR
         78 | 91 => 1,                  // STREAM_PRIORITIES_SUPPORTED, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         102 => since(10_020),          // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        115 => since(11_020),          // MEMORY_POOLS_SUPPORTED
+        // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+        103 | 110 => i32::from(settings.exports),
+        125 => 1,             // IPC_EVENT_SUPPORTED
+        115 => since(11_020), // MEMORY_POOLS_SUPPORTED
         known if (1..=LAST_ATTRIBUTE).contains(&known) => 0,
         _ => return Err(Code::INVALID_VALUE),
     });

@@ -8,8 +8,6 @@ use crate::event::Event;
 use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
 
-/// `CU_EVENT_INTERPROCESS`, which requires `CU_EVENT_DISABLE_TIMING`.
-const INTERPROCESS: u32 = 4;
 const ALL_FLAGS: u32 = 7;
 
 exports! {
@@ -35,7 +33,7 @@ fn create(driver: &mut Session, event: Out<'_, Handle>, flags: u32) -> Outcome {
     let event = required(event)?;
     let context = driver.current()?;
     let made = Event { context, flags, recorded: None, time: None, captured: None };
-    if flags & !ALL_FLAGS != 0 || (flags & INTERPROCESS != 0 && made.has_timing()) {
+    if flags & !ALL_FLAGS != 0 || (flags & Event::INTERPROCESS != 0 && made.has_timing()) {
         return Err(Code::INVALID_VALUE);
     }
     let handle = driver.engine.new_handle();

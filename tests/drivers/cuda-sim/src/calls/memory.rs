@@ -42,7 +42,8 @@ fn allocate(driver: &mut Session, address: Out<'_, u64>, bytes: usize) -> Outcom
 }
 
 fn free(driver: &mut Session, address: u64) -> Outcome {
-    let context = driver.engine.memory.at(address).ok_or(Code::INVALID_VALUE)?.owner;
+    let allocation = driver.engine.memory.at(address).filter(|allocation| !allocation.imported);
+    let context = allocation.ok_or(Code::INVALID_VALUE)?.owner;
     driver.context(context)?;
     // A device has only its primary context.
     let ends = driver.ends_of(context);

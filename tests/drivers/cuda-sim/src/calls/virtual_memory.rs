@@ -63,7 +63,9 @@ fn create(
 }
 
 fn release(driver: &mut Session, handle: u64) -> Outcome {
-    Ok(driver.engine.release_physical(handle)?)
+    driver.engine.release_physical(handle)?;
+    driver.exportable.remove(&handle);
+    Ok(())
 }
 
 fn map(driver: &mut Session, address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {

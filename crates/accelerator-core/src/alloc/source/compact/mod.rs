@@ -9,11 +9,13 @@
 //!   chunks are mapped a second time, one after another. [`place`] finds and allocates bytes in both.
 //! * [`cost_model`] is arithmetic; [`plan`] decides what a miss does.
 //! * [`epochs`] polls the driver's events; [`grow`] and [`release`] carry plans out.
+//! * [`export`] is for other processes.
 //! * [`segments`] is the variant without virtual memory.
 
 mod aliases;
 mod cost_model;
 mod epochs;
+mod export;
 mod grow;
 mod owners;
 mod place;
@@ -36,9 +38,11 @@ use self::segments::SegmentKind;
 use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, FreeLists, Store};
+use crate::alloc::blocks::PageRange;
 use crate::alloc::settings::{Policy, Request};
+use crate::share::Piece;
 use crate::sync::{OwnedLock, Table, lock};
-use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
+use crate::types::{DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// The largest rounded request in the small pool. PyTorch's policy uses 1 MiB; with this smaller limit, less memory is
 /// idle in one pool while the other is at its peak.
@@ -145,6 +149,10 @@ impl Source for CompactSource {
             }
         }
         grown
+    }
+
+    fn export(&self, context: &Context, arena: ArenaId, bytes: PageRange) -> Option<DriverResult<(Vec<Piece>, u64)>> {
+        self.export_chunks(context, arena, bytes)
     }
 
     fn last_resort(&self, context: &Context, wanted: &Wanted<'_>) -> Option<AllocatedBlock> {

@@ -15,6 +15,7 @@ use crate::alloc::arenas::{Entered, Parameters, settled};
 use crate::alloc::blocks::{Base, BlockId, PageRange};
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
+use crate::share::Piece;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
 use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result};
 
@@ -138,6 +139,17 @@ impl Source for Expandable {
 
     fn paused_bytes(&self, arena: ArenaId) -> u64 {
         lock(self.mappings(arena)).asleep()
+    }
+
+    fn export(&self, context: &Context, arena: ArenaId, bytes: PageRange) -> Option<DriverResult<(Vec<Piece>, u64)>> {
+        let (table, number) = self.place(arena);
+        let mut mappings = lock(table.get(number)?);
+        if !mappings.has(bytes.segment) {
+            return None;
+        }
+        let (chunks, offset) = mappings.chunks_of(bytes.segment, bytes.offset..bytes.end());
+        let pieces = mappings.with(context.address_space()).export(&chunks);
+        Some(pieces.map(|pieces| (pieces, offset)))
     }
 
     fn pause(&self, context: &Context, arena: ArenaId) -> Result<()> {
