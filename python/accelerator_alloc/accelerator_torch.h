@@ -39,6 +39,14 @@ struct Usage {
   int64_t allocated, reserved;
   int device;
 };
+struct Handle {
+  uint8_t bytes[64];
+  size_t size;
+};
+struct Import {
+  uint64_t address;
+  void* owner;
+};
 struct Settings {
   uint64_t max_split_size;
   double garbage_collection_threshold;
@@ -47,7 +55,7 @@ struct Settings {
   char text[512];
 };
 
-constexpr uint32_t INTERFACE_CPU = 3 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
+constexpr uint32_t INTERFACE_CPU = 4 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
 constexpr int DONE = 0, OUT_OF_MEMORY = 1;
 constexpr int FREED = 0, FOREIGN = 1;
 constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
@@ -68,6 +76,10 @@ constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
   F(void, keep_address, (Memory))                                                                      \
   F(bool, owns, (uint64_t))                                                                            \
   F(Range, segment_at, (uint64_t))                                                                     \
+  F(int, share, (uint64_t, Handle*))                                                                   \
+  F(int, import, (const uint8_t*, size_t, int, Import*))                                               \
+  F(void, import_drop, (void*))                                                                        \
+  F(int, enable_peer_access, (int, int))                                                               \
   F(int, empty_cache, (Pool))                                                                          \
   F(int, statistics, (int, int64_t*))                                                                  \
   F(int, reserved_by_pools, (int, void (*)(void*, Pool, const int64_t*), void*))                       \

@@ -501,18 +501,28 @@ class Allocator final : public CUDAAllocator {
 
   // Other processes and devices.
 
+  // The library's handles begin with these letters, and those of PyTorch's own allocator with other ones.
+  static constexpr const char* OUR_HANDLES = "AMH";
+
   ShareableHandle shareIpcHandle(void* address) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(!library.owns(reinterpret_cast<uint64_t>(address)),
-                                "accelerator: tensors cannot be shared with other processes yet");
-    return native->shareIpcHandle(address);
+    auto number = reinterpret_cast<uint64_t>(address);
+    if (!library.owns(number)) return native->shareIpcHandle(address);
+    Handle handle;
+    check(library.share(number, &handle));
+    return {0, std::string(reinterpret_cast<const char*>(handle.bytes), handle.size)};
   }
 
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
-    return native->getIpcDevPtr(std::move(handle));
+    if (handle.rfind(OUR_HANDLES, 0) != 0) return native->getIpcDevPtr(std::move(handle));
+    Import import{0, nullptr};
+    auto* bytes = reinterpret_cast<const uint8_t*>(handle.data());
+    check(library.import(bytes, handle.size(), c10::cuda::current_device(), &import));
+    return {reinterpret_cast<void*>(import.address), [owner = import.owner](void*) { library.import_drop(owner); }};
   }
 
   void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override {
     native->enablePeerAccess(device, peer);
+    check(library.enable_peer_access(device, peer));
   }
 
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,

@@ -17,7 +17,8 @@ pub(crate) type Device = &'static Accelerator<Driver>;
 /// The number of devices that PyTorch has numbers for.
 const MOST: usize = 64;
 static OPENED: [OnceLock<Device>; MOST] = [const { OnceLock::new() }; MOST];
-static OPTIONS: Mutex<Options> = Mutex::new(Options { config: None, recording: None, free_memory: None });
+static OPTIONS: Mutex<Options> =
+    Mutex::new(Options { config: None, recording: None, free_memory: None, peers: Vec::new() });
 
 /// What applies to all devices, also to those that are opened later. Opening a device takes memory of it, so only a
 /// request for its memory does that.
@@ -26,6 +27,8 @@ struct Options {
     config: Option<AllocatorConfig>,
     recording: Option<Recording>,
     free_memory: Option<FreeMemory>,
+    /// The devices whose kernels access the memory of another one, each with that one.
+    peers: Vec<(c_int, c_int)>,
 }
 
 /// Frees memory that PyTorch can spare. Returns whether it freed any.
@@ -136,7 +139,10 @@ fn open(index: c_int) -> Result<Device> {
         call_when_short(device, free_memory);
     }
     device.allocator().record_history(options.recording);
-    Ok(place.get_or_init(|| device))
+    let device = place.get_or_init(|| device);
+    let peers = options.peers.iter().filter(|(one, other)| [*one, *other].contains(&index));
+    peers.copied().try_for_each(enable_peers)?;
+    Ok(device)
 }
 
 /// Calls a function when a request finds no free block.
@@ -174,6 +180,32 @@ fn find(device: Device, handle: *mut c_void) -> Stream<Driver> {
     });
     LAST.set(Some((key.0, key.1, stream)));
     stream
+}
+
+/// Returns PyTorch's streams of a device that were used so far.
+pub(crate) fn streams(device: Device) -> Vec<Stream<Driver>> {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let of_device = streams.iter().flatten().filter(|((index, _), _)| *index == device.device().index);
+    of_device.map(|(_, stream)| *stream).collect()
+}
+
+/// Lets kernels of a device access the memory of another one. PyTorch: `enablePeerAccess`.
+#[unsafe(no_mangle)]
+pub extern "C" fn accelerator_torch_enable_peer_access(index: c_int, peer: c_int) -> c_int {
+    status(|| {
+        let mut options = lock(&OPTIONS);
+        if !options.peers.contains(&(index, peer)) {
+            options.peers.push((index, peer));
+        }
+        drop(options);
+        enable_peers((index, peer))
+    })
+}
+
+/// Lets a device access another one, if both are open. Memory of a device that is not does not exist.
+fn enable_peers((index, peer): (c_int, c_int)) -> Result<()> {
+    let Some((device, peer)) = if_open(index).zip(if_open(peer)) else { return Ok(()) };
+    driver::enable_peer_access(device, peer).map_err(|source| Error::Driver { device: device.device(), source })
 }
 
 /// Returns PyTorch's handle of a stream.

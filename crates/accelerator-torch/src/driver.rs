@@ -44,6 +44,18 @@ pub(crate) fn handle(stream: Stream<Driver>) -> usize {
     stream.native().native().addr()
 }
 
+/// Lets kernels of a device access the memory of another one, if the machine supports that.
+#[cfg(not(feature = "host"))]
+pub(crate) fn enable_peer_access(device: Device, peer: Device) -> DriverResult<()> {
+    device.backend().enable_peer_access(peer.backend()).map(drop)
+}
+
+/// All threads of the host access all of its memory.
+#[cfg(feature = "host")]
+pub(crate) fn enable_peer_access(_: Device, _: Device) -> DriverResult<()> {
+    Ok(())
+}
+
 /// Tensors of the CPU have no streams.
 #[cfg(feature = "host")]
 pub(crate) fn adopt(device: Device, _: *mut c_void) -> Stream<Driver> {

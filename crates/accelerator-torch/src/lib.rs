@@ -12,6 +12,7 @@
 //! | `pools` | private pools, and requests that go to them |
 //! | `external` | memory for libraries that know neither devices nor streams |
 //! | `own_source` | pools that get their segments from an allocator of PyTorch's |
+//! | `share` | memory that several processes use |
 //! | `sleep` | pools whose memory can be given back for a while |
 //! | `statistics` | statistics, peaks and limits |
 //! | `snapshot` | segments and blocks |
@@ -27,6 +28,7 @@ mod memory;
 #[cfg(not(feature = "host"))] // tensors of the CPU have no pools
 mod own_source;
 mod pools;
+mod share;
 mod sleep;
 mod snapshot;
 mod statistics;

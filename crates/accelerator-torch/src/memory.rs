@@ -16,6 +16,7 @@ use accelerator_core::{Allocation, AllocationKey, DevicePtr, DriverError, Driver
 use crate::boundary::{or, status};
 use crate::devices::{self, Device, device, opened};
 use crate::driver::Driver;
+use crate::share;
 
 /// The memory of a tensor.
 #[repr(C)]
@@ -87,6 +88,10 @@ fn parts(context: u64) -> Option<(Device, AllocationKey)> {
 pub unsafe extern "C" fn accelerator_torch_free(context: u64) {
     or((), || {
         if let Some((device, key)) = parts(context) {
+            // SAFETY: The caller's promise.
+            if unsafe { share::keeps(device, key) } {
+                return;
+            }
             // SAFETY: The caller's promise.
             unsafe { device.allocator().free_by_key(key) };
         }
@@ -184,6 +189,11 @@ fn keep(memory: Memory) {
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_keep_address(memory: Memory) {
     or((), || keep(memory));
+}
+
+/// Returns the allocation that starts at this address.
+pub(crate) fn allocation_at(address: u64) -> Option<(Device, AllocationKey)> {
+    parts(known(address)?)
 }
 
 /// Returns the context of memory by its address.

@@ -255,6 +255,27 @@ API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cuda
   return ON_DEVICE("cuEventElapsedTime", milliseconds, CUevent(from), CUevent(to));
 }
 
+// Memory and events of other processes.
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUipcMemHandle) && sizeof(cudaIpcEventHandle_t) == sizeof(CUipcEventHandle));
+API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  return ON_DEVICE("cuIpcGetMemHandle", reinterpret_cast<CUipcMemHandle*>(handle), address(pointer));
+}
+API cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned flags) {
+  CUipcMemHandle own;
+  memcpy(&own, &handle, sizeof own);
+  return ON_DEVICE("cuIpcOpenMemHandle_v2", reinterpret_cast<CUdeviceptr*>(pointer), own, flags);
+}
+API cudaError_t cudaIpcCloseMemHandle(void* pointer) { return ON_DEVICE("cuIpcCloseMemHandle", address(pointer)); }
+API cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  return ON_DEVICE("cuIpcGetEventHandle", reinterpret_cast<CUipcEventHandle*>(handle), CUevent(event));
+}
+API cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  CUipcEventHandle own;
+  memcpy(&own, &handle, sizeof own);
+  return ON_DEVICE("cuIpcOpenEventHandle", reinterpret_cast<CUevent*>(event), own);
+}
+
 // Captures and graphs. Kernels are not captured, so a graph has nothing to launch.
 
 API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
