@@ -1,16 +1,45 @@
 //! Memory that other processes map: in-memory files.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 
-use accelerator_core::backend_kit::byte_count;
+use accelerator_core::backend_kit::{byte_count, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, Exported, Interprocess, Pages};
 
 use crate::access::Touched;
 use crate::host::Host;
 use crate::memory::HostPtr;
+use crate::process;
 use crate::virtual_memory::{self, Pager, refused};
+
+/// The files of the memory of `alloc` that other processes can map.
+#[derive(Debug, Default)]
+pub(crate) struct Files(Mutex<HashMap<HostPtr, File>>);
+
+impl Files {
+    /// Returns a descriptor of the file that has this memory, which is moved to one if it is not there yet.
+    fn of(&self, start: HostPtr, moved: impl FnOnce() -> DriverResult<File>) -> DriverResult<File> {
+        let mut files = lock(&self.0); // held meanwhile, so that the memory is moved once
+        let file = match files.entry(start) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(moved()?),
+        };
+        file.try_clone().map_err(|error| refused("fcntl", &error))
+    }
+
+    pub(crate) fn remove(&self, start: HostPtr) {
+        drop(lock(&self.0).remove(&start));
+    }
+
+    /// Forgets all files, in a forked child.
+    pub(crate) fn forget(&mut self) {
+        process::forget(&mut self.0);
+    }
+}
 
 impl Host {
     fn pager(&self) -> DriverResult<&Pager> {
@@ -44,7 +73,7 @@ unsafe impl Interprocess<HostPtr> for Host {
         self.health.check()?;
         self.pager()?;
         // SAFETY: The caller promises it.
-        let file = self.memory.file_of(ptr, || unsafe { self.move_to_file(ptr, byte_count(len)) })?;
+        let file = self.memory.files.of(ptr, || unsafe { self.move_to_file(ptr, byte_count(len)) })?;
         Ok(Exported { bytes: Vec::new(), file: Some(file) })
     }
 

@@ -1,8 +1,6 @@
 //! Memory from the operating system: pages that cost nothing until they are touched, and read as 0.
 
 use std::collections::HashMap;
-#[cfg(target_os = "linux")]
-use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,9 +9,9 @@ use accelerator_core::backend_kit::{Accounting, byte_count, lock};
 use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::process;
 #[cfg(target_os = "linux")]
-use crate::virtual_memory::refused;
+use crate::interprocess::Files;
+use crate::process;
 
 /// An address in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +50,7 @@ pub(crate) struct Memory {
     maps: Mutex<HashMap<HostPtr, MmapRaw>>,
     /// The files of the memory that other processes can map.
     #[cfg(target_os = "linux")]
-    files: Mutex<HashMap<HostPtr, File>>,
+    pub(crate) files: Files,
 }
 
 impl Memory {
@@ -61,7 +59,7 @@ impl Memory {
             accounting: Arc::new(Accounting::new(capacity)),
             maps: Mutex::default(),
             #[cfg(target_os = "linux")]
-            files: Mutex::default(),
+            files: Files::default(),
         }
     }
 
@@ -84,7 +82,7 @@ impl Memory {
     /// Removes a mapping that `map` returned. Drop the result when no work touches it any more.
     pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
         #[cfg(target_os = "linux")]
-        drop(lock(&self.files).remove(&start));
+        self.files.remove(start);
         let map = self.maps().remove(&start)?;
         self.accounting.give_back(map.len() as u64);
         Some(map)
@@ -94,21 +92,7 @@ impl Memory {
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.maps);
         #[cfg(target_os = "linux")]
-        process::forget(&mut self.files);
-    }
-
-    /// Returns a descriptor of the file that has the memory of a mapping, which is made if there is none.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn file_of(&self, start: HostPtr, moved: impl FnOnce() -> DriverResult<File>) -> DriverResult<File> {
-        let mut files = lock(&self.files); // held meanwhile, so that the memory is moved once
-        let duplicate = |file: &File| file.try_clone().map_err(|error| refused("fcntl", &error));
-        if let Some(file) = files.get(&start) {
-            return duplicate(file);
-        }
-        let file = moved()?;
-        let duplicate = duplicate(&file);
-        files.insert(start, file);
-        duplicate
+        self.files.forget();
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {

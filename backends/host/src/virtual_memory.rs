@@ -1,5 +1,7 @@
 //! Address space and memory, separately: ranges of an in-memory file, mapped at any address.
 
+mod foreign;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::fs::File;
@@ -14,6 +16,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use accelerator_core::backend_kit::{Accounting, Health, byte_count, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
+use self::foreign::{FOREIGN, Foreign, UNKNOWN};
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr, full};
 use crate::process;
@@ -40,16 +43,6 @@ pub(crate) struct Pager {
     /// Memory of other processes, by its handle.
     foreign: Mutex<Foreign>,
 }
-
-/// Memory of other processes. Their handles are higher than any offset in a file.
-#[derive(Debug, Default)]
-struct Foreign {
-    pages: HashMap<u64, (File, u64)>,
-    made: u64,
-}
-
-/// The first handle of memory of another process.
-const FOREIGN: u64 = 1 << 63;
 
 /// The ranges of the file that are in use.
 #[derive(Debug, Default)]
@@ -143,49 +136,6 @@ impl Pager {
         if start < end {
             add(Backing::Private, start..end);
         }
-    }
-
-    /// Maps a range of a file of another process, of `len` bytes, and returns its start.
-    pub(crate) fn map_foreign(&self, file: &File, len: NonZeroU64) -> DriverResult<HostPtr> {
-        self.health.check()?;
-        check_len(file, len.get())?;
-        // SAFETY: New pages wherever the system has room. Nothing is replaced.
-        let start = unsafe { map_nothing(ptr::null_mut(), byte_count(len), 0) }?;
-        let reservation = Reservation { start, len: byte_count(len) }; // also given back after an error
-        // SAFETY: The range was just reserved, and nothing uses it.
-        unsafe { self.map_file(start, file, 0, len) }?;
-        self.reservations().insert(start, reservation);
-        Ok(start)
-    }
-
-    /// Removes what [`map_foreign`](Self::map_foreign) mapped.
-    ///
-    /// # Safety
-    /// * No work uses it.
-    pub(crate) unsafe fn unmap_foreign(&self, start: HostPtr) {
-        if !self.health.is_forked() {
-            self.mappings().remove(&start.as_ptr().addr());
-            drop(self.reservations().remove(&start));
-        }
-    }
-
-    /// Returns the file that contains memory of `create`, and the offset there.
-    pub(crate) fn file_of(&self, pages: &Pages) -> DriverResult<(File, u64)> {
-        self.health.check()?;
-        let file = self.file()?.try_clone().map_err(|error| refused("fcntl", &error))?;
-        Ok((file, pages.handle))
-    }
-
-    /// Makes memory of a range of a file of another process.
-    pub(crate) fn foreign(&self, file: File, offset: u64, len: NonZeroU64) -> DriverResult<Pages> {
-        self.health.check()?;
-        whole_pages(len)?;
-        check_len(&file, offset.saturating_add(len.get()))?;
-        let mut foreign = lock(&self.foreign);
-        let handle = FOREIGN + foreign.made;
-        foreign.made += 1;
-        foreign.pages.insert(handle, (file, offset));
-        Ok(Pages::new(handle, len))
     }
 
     /// Maps a range of a file.
@@ -342,15 +292,6 @@ pub(crate) fn refused(call: &'static str, error: &io::Error) -> DriverError {
         _ => DriverError::new(DriverErrorKind::Other, call, code, "error of the operating system"),
     }
 }
-
-/// Fails unless a file that another process made has this many bytes: access beyond its end would end this process.
-fn check_len(file: &File, len: u64) -> DriverResult<()> {
-    let there = file.metadata().map_err(|error| refused("fstat", &error))?.len();
-    if len <= there { Ok(()) } else { Err(UNKNOWN) }
-}
-
-const UNKNOWN: DriverError =
-    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "no memory that another process exported");
 
 fn code(error: &io::Error) -> i64 {
     error.raw_os_error().unwrap_or(-1).into()

@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{AllocationKey, Buffer, DevicePtr, Error, MemoryHandle, Result, SharedMemory, SharingProblem};
+use accelerator_core::{
+    AllocationKey, Backend, Buffer, DevicePtr, Error, MemoryHandle, Result, SharedMemory, SharingProblem,
+};
 
 use crate::boundary::{or, status};
 use crate::devices::{self, Device, device};
@@ -53,10 +55,8 @@ fn share(address: u64) -> Result<MemoryHandle> {
     if let Some(known) = shared.get(&address) {
         return Ok(known.handle().clone());
     }
-    let (device, key) = allocation_at(address).ok_or_else(|| Error::UnknownPointer {
-        device: accelerator_core::Device { kind: <Driver as accelerator_core::Backend>::KIND, index: 0 },
-        address,
-    })?;
+    let device = accelerator_core::Device { kind: Driver::KIND, index: 0 };
+    let (device, key) = allocation_at(address).ok_or(Error::UnknownPointer { device, address })?;
     // SAFETY: The caller of the exported function says that it is allocated. `keeps` frees it only when nobody imports
     // it any more.
     let new = unsafe { device.allocator().share_by_key(key) }?;

@@ -70,8 +70,8 @@ impl Buffer {
     /// or if the other process has ended; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
     ///
     /// # Safety
-    /// * Other processes do not write bytes of the memory, nor read what this one writes, at the same time: the programs
-    ///   order their work, as they order that of two streams.
+    /// * Other processes do not write bytes of the memory, nor read what this one writes, at the same time: the
+    ///   programs order their work, as they order that of two streams.
     #[allow(unsafe_code)] // the promise is the caller's
     pub unsafe fn import<'a>(handle: &MemoryHandle, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let (backend, device) = device.into().open()?;

@@ -26,8 +26,8 @@ fn prefix<F: Face>() -> String {
 }
 
 impl<F: Face> Engine<F> {
-    /// Returns a descriptor of a file with the bytes of an allocation, and the start of the allocation. The driver keeps
-    /// the descriptor as long as the allocation.
+    /// Returns a descriptor of a file with the bytes of an allocation, and the start of the allocation. The driver
+    /// keeps the descriptor as long as the allocation.
     pub fn export(&mut self, address: u64) -> Result<(u64, RawFd), Error> {
         let (start, allocation) = self.memory.containing(address).ok_or(Error::Unknown)?;
         let name = self.new_name(allocation.device);
@@ -65,8 +65,8 @@ impl<F: Face> Engine<F> {
 }
 
 impl Exported {
-    /// Opens what a process, or this one, has open as this descriptor. Returns `None` if it is not memory of a device of
-    /// this driver.
+    /// Opens what a process, or this one, has open as this descriptor. Returns `None` if it is not memory of a device
+    /// of this driver.
     pub fn open<F: Face>(process: u32, descriptor: RawFd) -> Option<Self> {
         let path = format!("/proc/{process}/fd/{descriptor}");
         let link = read_link(&path).ok()?;

@@ -75,7 +75,7 @@ impl DeviceAllocator {
             let (pieces, offset) = self.exported(pages)?;
             return Ok((Form::Pages, offset, pieces));
         }
-        // SAFETY: The segment has no pages, so the driver's `alloc` returned it. It cannot go back, because the block is
+        // SAFETY: The segment has no pages, so the driver's `alloc` returned it. It cannot go back, since the block is
         // allocated.
         let exported = self.exported(unsafe { self.driver().export(base, size) })?;
         Ok((Form::Segment, offset, vec![Piece { len: size, exported: Arc::new(exported) }]))

@@ -32,8 +32,8 @@ impl CompactSource {
 }
 
 impl Compact {
-    /// Returns the chunks that contain these bytes, if the segment is an alias range, and the offset of the bytes in the
-    /// first one.
+    /// Returns the chunks that contain these bytes, if the segment is an alias range, and the offset of the bytes in
+    /// the first one.
     fn chunks_in_alias(&self, bytes: PageRange) -> Option<(Vec<(SegmentId, u64)>, u64)> {
         let alias = self.aliases.values().find(|alias| alias.segment == bytes.segment)?;
         let overlapping =
