@@ -40,6 +40,7 @@ recipes! {
     pinned_memory in "cookbook/pinned_memory.rs"
     pool_for_a_phase in "cookbook/pool_for_a_phase.rs"
     pool_with_its_own_source in "cookbook/pool_with_its_own_source.rs"
+    share_between_processes in "cookbook/share_between_processes.rs"
     share_between_streams in "cookbook/share_between_streams.rs"
     write_a_backend in "cookbook/write_a_backend.rs"
     write_a_snapshot in "cookbook/write_a_snapshot.rs"

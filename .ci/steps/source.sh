@@ -30,7 +30,7 @@ step core-dependencies 'the core has only the dependencies listed in this step'
 step_core-dependencies() {
   diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
     sort --unique) \
-    <(printf '%s\n' accelerator_core bitflags bytemuck errno libc linux_raw_sys once_cell pin_project_lite proc_macro2 \
+    <(printf '%s\n' accelerator_core bitflags bytemuck libc linux_raw_sys once_cell pin_project_lite proc_macro2 \
       quote rustix syn thiserror thiserror_impl tracing tracing_core unicode_ident)
 }
 

@@ -1,7 +1,7 @@
 //! Access of one device to the memory of others.
 #![allow(unsafe_code)] // launches kernels
 
-use accelerator_core::Buffer;
+use accelerator_core::{AllocatorConfig, Buffer};
 use accelerator_cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use accelerator_cuda::cudarc::nvrtc::Ptx;
 use accelerator_cuda::{Cuda, CudaViewMut};
@@ -12,6 +12,7 @@ use crate::rig::{self, Device, Outcome, check_all_gone, device_numbered, give_ba
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("reach::kernels", &[("CUDA_SIM_DEVICES", "2")], kernels),
+        trial("reach::kernels_and_mapped_memory", &[("CUDA_SIM_DEVICES", "2")], kernels_and_mapped_memory),
         trial("reach::copies_are_direct", &[("CUDA_SIM_DEVICES", "2")], direct_copies),
         trial("reach::too_many_peers", &[("CUDA_SIM_DEVICES", "4"), ("CUDA_SIM_PEERS", "1")], too_many_peers),
     ]
@@ -32,9 +33,32 @@ fn of(device: Device, elements: &[f32]) -> Buffer<Cuda> {
 /// A kernel reads memory of the other device, which without peer access is an illegal address.
 fn kernels() -> Outcome {
     let (here, there) = (device_numbered(0)?, device_numbered(1)?);
-    let kernel = here.backend().cudarc()?.load_module(Ptx::from_src(SAXPY))?.load_function("saxpy")?;
-    let (x, mut y) = (of(there, &[4.0; 100]), of(here, &[1.0; 100]));
+    let x = of(there, &[4.0; 100]);
     assert!(here.backend().enable_peer_access(there.backend())?);
+    kernel_reads(here, &x)?;
+    drop(x);
+    give_back(here)?;
+    check_all_gone(there)
+}
+
+/// The same for memory in virtual memory, from before peer access and from after it.
+fn kernels_and_mapped_memory() -> Outcome {
+    let (here, there) = (device_numbered(0)?, device_numbered(1)?);
+    for settings in ["expandable_segments:True", "policy:compact"] {
+        there.allocator().set_config(AllocatorConfig::default().updated(settings)?);
+        let before = of(there, &[4.0; 100]);
+        assert!(here.backend().enable_peer_access(there.backend())?);
+        let after = of(there, &vec![4.0; 10_000_000]);
+        kernel_reads(here, &before)?;
+        kernel_reads(here, &after)?;
+    }
+    give_back(here)?;
+    check_all_gone(there)
+}
+
+fn kernel_reads(here: Device, x: &Buffer<Cuda>) -> Outcome {
+    let kernel = here.backend().cudarc()?.load_module(Ptx::from_src(SAXPY))?.load_function("saxpy")?;
+    let mut y = of(here, &[1.0; 100]);
     let (elements, factor, far) = (100_u32, 2.0_f32, x.ptr().unwrap().native());
     let mut near = CudaViewMut::<f32>::new(&mut y, here.default_stream())?;
     let on = near.stream().clone();
@@ -44,9 +68,7 @@ fn kernels() -> Outcome {
     unsafe { launch.launch(LaunchConfig::for_num_elems(elements)) }?;
     let result: Vec<f32> = y.slice()?.to_vec(here.default_stream())?;
     assert_eq!(result, [9.0; 100]);
-    drop((x, y));
-    give_back(here)?;
-    check_all_gone(there)
+    Ok(())
 }
 
 fn copied(to: Device, from: Device, value: f32) -> Outcome {

@@ -4,6 +4,7 @@
 //! driver lacks one. They also return an enum, so a code that the enum lacks would be undefined behaviour.
 #![allow(unsafe_code)] // functions of the driver
 #![allow(non_snake_case, reason = "CUDA's names")]
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems share no memory with other processes"))]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;

@@ -30,6 +30,7 @@ impl DevicePtr for CudaPtr {
 }
 
 /// CUDA's `CUipcMemHandle`.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems share no memory"))]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Handle(pub(crate) [u8; 64]);

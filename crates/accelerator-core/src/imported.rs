@@ -85,8 +85,12 @@ impl<B: Backend> Imported<B> {
 
 impl<B: Backend> Drop for Imported<B> {
     fn drop(&mut self) {
+        let backend = self.accelerator.backend();
         for stream in lock(&self.users).iter().filter_map(|id| self.accelerator.stream_by_id(*id)) {
-            let _ = stream.synchronize(); // after an error, too, no work uses the memory any more
+            // A wait would end a capture, and what is captured does not run now.
+            if !matches!(backend.is_capturing(stream.native()), Ok(true)) {
+                let _ = stream.synchronize(); // after an error, too, no work uses the memory any more
+            }
         }
     }
 }

@@ -50,9 +50,7 @@ pub unsafe extern "C" fn accelerator_torch_share(address: u64, handle: *mut Hand
 }
 
 fn share(address: u64) -> Result<MemoryHandle> {
-    let mut shared = lock(&SHARED);
-    let shared = shared.get_or_insert_default();
-    if let Some(known) = shared.get(&address) {
+    if let Some(known) = lock(&SHARED).as_ref().and_then(|shared| shared.get(&address)) {
         return Ok(known.handle().clone());
     }
     let device = accelerator_core::Device { kind: Driver::KIND, index: 0 };
@@ -60,10 +58,12 @@ fn share(address: u64) -> Result<MemoryHandle> {
     // SAFETY: The caller of the exported function says that it is allocated. `keeps` frees it only when nobody imports
     // it any more.
     let new = unsafe { device.allocator().share_by_key(key) }?;
-    let handle = new.handle().clone();
-    shared.insert(address, new);
-    COUNT.fetch_add(1, Ordering::Relaxed);
-    Ok(handle)
+    let mut shared = lock(&SHARED);
+    let known = shared.get_or_insert_default().entry(address).or_insert_with(|| {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        new // another thread may have shared it meanwhile: then this is dropped
+    });
+    Ok(known.handle().clone())
 }
 
 /// An allocation, to be freed when this is dropped.

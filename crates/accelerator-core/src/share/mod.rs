@@ -6,6 +6,7 @@
 //! ends, and no handle can be stale without an error.
 //!
 //! [`description`] is what goes over the connection, [`socket`] sends it, [`server`] answers, and [`client`] asks.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems share nothing"))]
 
 #[cfg(target_os = "linux")]
 mod client;
@@ -68,8 +69,7 @@ impl MemoryHandle {
     }
 
     /// Sends the handle over a Unix socket to a process that [imports](crate::Accelerator::import_from) the memory. It
-    /// may have another network namespace, such as that of a container. The memory counts as imported from the
-    /// moment that the other process receives the handle.
+    /// may have another network namespace, such as that of a container.
     ///
     /// # Errors
     /// [`SharingProblem`]: the memory is not shared any more, or the socket does not take the message.
