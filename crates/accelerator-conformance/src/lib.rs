@@ -31,5 +31,7 @@ pub use driver_source::DriverSource;
 pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opened, Opener};
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;
+#[cfg(target_os = "linux")]
+pub use other_process::is_other_process;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
 pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Selection, Suite, Verdict, unavailable};

@@ -122,6 +122,12 @@ fn line(socket: &mut UnixStream) -> Option<String> {
     }
 }
 
+/// Returns whether a suite started this process, as the other one of its cases about memory between processes. A program
+/// that prepares its driver before it runs the suite, for example so that calls fail, does not do that here.
+pub fn is_other_process() -> bool {
+    env::var_os(VARIABLE).is_some()
+}
+
 /// If this is the second process of a suite, obeys the first one, and ends the process.
 pub(crate) fn obey_if_asked(suite: &str, opener: Opener) {
     let Ok(asked) = env::var(VARIABLE) else { return };
