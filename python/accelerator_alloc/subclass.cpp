@@ -125,6 +125,19 @@ bool free_memory() noexcept {
   return freed;
 }
 
+// Waits for the work of all devices, any of which may use the memory of another one. It would break a capture, which
+// PyTorch begins with a pool.
+void finish_all_work() noexcept {
+  int current = 0;
+  if (cudaGetDevice(&current) != cudaSuccess) return;
+  for (int device = 0; device < c10::cuda::device_count(); device++) {
+    if (c10::cuda::hasPrimaryContext(DeviceIndex(device)) && cudaSetDevice(device) == cudaSuccess) {
+      cudaDeviceSynchronize();
+    }
+  }
+  cudaSetDevice(current);
+}
+
 // What a function of PyTorch threw while the library called it. Exceptions cannot pass through the library, so the
 // request throws them afterwards.
 struct Thrown {
@@ -517,7 +530,11 @@ class Allocator final : public CUDAAllocator {
     Import import{0, nullptr};
     auto* bytes = reinterpret_cast<const uint8_t*>(handle.data());
     check(library.import(bytes, handle.size(), c10::cuda::current_device(), &import));
-    return {reinterpret_cast<void*>(import.address), [owner = import.owner](void*) { library.import_drop(owner); }};
+    auto drop = [owner = import.owner](void*) {
+      if (routes == 0) finish_all_work();
+      library.import_drop(owner);
+    };
+    return {reinterpret_cast<void*>(import.address), drop};
   }
 
   void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override {

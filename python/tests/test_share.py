@@ -137,7 +137,7 @@ class Share(unittest.TestCase):
         rest.append(False)  # no event of this process can be opened in it
         with self.assertRaisesRegex(RuntimeError, "this process shared the memory itself"):
             new(device, handle, *rest)
-        with self.assertRaisesRegex(RuntimeError, "no handle of shared memory"):
+        with self.assertRaisesRegex(RuntimeError, "not a handle of shared memory"):
             new(device, handle[:-1], *rest)
         other = bytes([*handle[:-1], handle[-1] ^ 1])
         with self.assertRaisesRegex(RuntimeError, "this process shared the memory itself"):

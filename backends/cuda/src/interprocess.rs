@@ -17,7 +17,7 @@ use crate::virtual_memory::FILE;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag, which CUDA demands.
 const LAZY_PEER_ACCESS: c_uint = 1;
 
-// SAFETY: The driver keeps memory as long as any process has it open or mapped, also if the process that made it ends.
+// SAFETY: The driver keeps memory as long as any process has it open or mapped, even if the process that made it ends.
 unsafe impl Interprocess<CudaPtr> for Cuda {
     unsafe fn export(&self, ptr: CudaPtr, _len: NonZeroU64) -> DriverResult<Exported> {
         let (mut handle, at) = (Handle([0; 64]), ptr.native());
@@ -72,5 +72,5 @@ unsafe impl Interprocess<CudaPtr> for Cuda {
 }
 
 fn not_exported(call: &'static str) -> DriverError {
-    DriverError::refused(DriverErrorKind::InvalidArgument, call, "no memory that another process exported")
+    DriverError::refused(DriverErrorKind::InvalidArgument, call, "not memory that another process exported")
 }

@@ -100,7 +100,9 @@ impl Pager {
         drop(shared);
         let failed = mapped.into_iter().filter_map(|(start, len)| Some((start, self.open(start, len, &[peer]).err()?)));
         // Another thread may have unmapped it meanwhile.
-        failed.filter(|(start, _)| lock(&self.shared).mapped.contains_key(start)).try_for_each(|(_, error)| Err(error))
+        let mut failed = failed.filter(|(start, _)| lock(&self.shared).mapped.contains_key(start));
+        let admitted = failed.next().map_or(Ok(()), |(_, error)| Err(error));
+        admitted.inspect_err(|_| lock(&self.shared).peers.retain(|other| *other != peer))
     }
 
     /// Lets devices access mapped memory.
@@ -178,7 +180,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
         let mut opened = self.open(start, len, &devices);
         let mut shared = lock(&self.shared);
         shared.mapped.insert(start, len);
-        let more = shared.peers.get(devices.len() - 1..).unwrap_or_default().to_vec();
+        let more: Vec<_> = shared.peers.iter().copied().filter(|peer| !devices.contains(peer)).collect();
         drop(shared);
         if opened.is_ok() && !more.is_empty() {
             opened = self.open(start, len, &more); // peers that were admitted meanwhile
@@ -191,9 +193,10 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
     }
 
     unsafe fn unmap(&self, at: CudaPtr, len: NonZeroU64) -> DriverResult<()> {
-        // SAFETY: The caller promises whole mappings that no work uses.
-        self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), byte_count(len))) })?;
+        // Before the driver does it, so that no peer is admitted to what is not there any more.
         lock(&self.shared).mapped.remove(&at.native());
-        Ok(())
+        // SAFETY: The caller promises whole mappings that no work uses.
+        let unmapped = self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), byte_count(len))) });
+        unmapped.inspect_err(|_| _ = lock(&self.shared).mapped.insert(at.native(), byte_count(len)))
     }
 }

@@ -1,11 +1,10 @@
 //! Memory that other processes map: in-memory files.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::backend_kit::{byte_count, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, Exported, Interprocess, Pages};
@@ -18,15 +17,19 @@ use crate::virtual_memory::{self, Pager, refused};
 
 /// The files of the memory of `alloc` that other processes can map.
 #[derive(Debug, Default)]
-pub(crate) struct Files(Mutex<HashMap<HostPtr, File>>);
+pub(crate) struct Files(Mutex<HashMap<HostPtr, Moved>>);
+
+/// The file that has memory, once that is moved there.
+type Moved = Arc<Mutex<Option<File>>>;
 
 impl Files {
     /// Returns a descriptor of the file that has this memory, which is moved to one if it is not there yet.
     fn of(&self, start: HostPtr, moved: impl FnOnce() -> DriverResult<File>) -> DriverResult<File> {
-        let mut files = lock(&self.0); // held meanwhile, so that the memory is moved once
-        let file = match files.entry(start) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(moved()?),
+        let known = Arc::clone(lock(&self.0).entry(start).or_default());
+        let mut known = lock(&known); // held meanwhile, so that the memory is moved once
+        let file = match &mut *known {
+            Some(file) => file,
+            none => none.insert(moved()?),
         };
         file.try_clone().map_err(|error| refused("fcntl", &error))
     }
@@ -62,12 +65,14 @@ impl Host {
             // SAFETY: As above. The mapping keeps its address and its bytes.
             unsafe { virtual_memory::map_shared(start, &file, 0, len) }
         })?;
+        // A child that has the memory as well does no harm unless it writes there. SAFETY: The mapping was just made.
+        let _ = unsafe { virtual_memory::hide_from_children(start, len) };
         Ok(file)
     }
 }
 
-// SAFETY: A mapped file stays as long as any process has it mapped, and has all of its bytes: only this module and
-// `virtual_memory` make such files, and nothing makes them shorter.
+// SAFETY: A mapped file stays as long as any process has it mapped, and has all of its bytes: it is sealed, so that no
+// process can make it shorter.
 unsafe impl Interprocess<HostPtr> for Host {
     unsafe fn export(&self, ptr: HostPtr, len: NonZeroU64) -> DriverResult<Exported> {
         self.health.check()?;
@@ -101,4 +106,4 @@ unsafe impl Interprocess<HostPtr> for Host {
 }
 
 const NO_FILE: DriverError =
-    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "no memory that another process exported");
+    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "not memory that another process exported");

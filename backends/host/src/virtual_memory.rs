@@ -147,6 +147,12 @@ impl Pager {
         let (len, offset) = (byte_count(len), offset as libc::off_t);
         // SAFETY: The caller promises it.
         let mapped = unsafe { map_shared(at, file, offset, len) }?;
+        // SAFETY: It is the mapping that was just made.
+        if let Err(error) = unsafe { hide_from_children(mapped, len) } {
+            // SAFETY: Nothing else knows of the mapping yet.
+            unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
+            return Err(error);
+        }
         self.mappings().insert(mapped.as_ptr().addr(), Mapping { len, file: number, offset: offset as usize });
         Ok(())
     }
@@ -236,18 +242,23 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 }
 
-/// Makes an in-memory file.
+/// Makes an in-memory file that never gets shorter: a process that uses bytes beyond its end is killed.
 pub(crate) fn open() -> io::Result<File> {
     // SAFETY: The name ends with 0.
-    let descriptor = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: The descriptor is new, and nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(descriptor) })
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    // SAFETY: The call gets a number.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } {
+        0 => Ok(file),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
-/// Maps a range of a file, also for the processes that have it, but not for a forked child.
+/// Maps a range of a file, also for the processes that have it.
 ///
 /// # Safety
 /// * The addresses are those of a mapping of this process, which nothing uses while it is replaced.
@@ -255,16 +266,19 @@ pub(crate) unsafe fn map_shared(at: HostPtr, file: &File, offset: libc::off_t, l
     let (descriptor, access) = (file.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: The caller promises that nothing uses the mapping that is replaced there.
-    let mapped = told(unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, descriptor, offset) })?;
-    // A forked child would share the memory. SAFETY: It is the mapping that was just made, and only what a child
-    // inherits changes.
-    if unsafe { libc::madvise(mapped.as_ptr().cast(), len, libc::MADV_DONTFORK) } != 0 {
-        let error = io::Error::last_os_error();
-        // SAFETY: Nothing else knows of the mapping yet.
-        unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
-        return Err(refused("madvise", &error));
+    told(unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, descriptor, offset) })
+}
+
+/// Makes a mapping one that forked children do not have. They would share it.
+///
+/// # Safety
+/// * It is one whole mapping of this process.
+pub(crate) unsafe fn hide_from_children(at: HostPtr, len: usize) -> DriverResult<()> {
+    // SAFETY: The caller promises it, and only what a child inherits changes.
+    match unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTFORK) } {
+        0 => Ok(()),
+        _ => Err(refused("madvise", &io::Error::last_os_error())),
     }
-    Ok(mapped)
 }
 
 /// Maps addresses that cannot be accessed.

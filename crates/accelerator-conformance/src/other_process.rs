@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, process, thread};
+use std::{env, fs, process, thread};
 
 use accelerator_core::{Accelerator, AllocatorConfig, Buffer, MemoryHandle, Result};
 
@@ -122,8 +122,8 @@ fn line(socket: &mut UnixStream) -> Option<String> {
     }
 }
 
-/// Returns whether a suite started this process, as the other one of its cases about memory between processes. A program
-/// that prepares its driver before it runs the suite, for example so that calls fail, does not do that here.
+/// Returns whether a suite started this process, as the other one of its cases about memory between processes. A
+/// program that prepares its driver before it runs the suite, for example so that calls fail, does not do that here.
 pub fn is_other_process() -> bool {
     env::var_os(VARIABLE).is_some()
 }
@@ -215,6 +215,13 @@ impl Servant {
             ["left"] => {
                 device.allocator().empty_cache()?;
                 Ok(device.backend().live_allocations().to_string())
+            }
+            // Answers with the number of sockets that are open.
+            ["sockets"] => {
+                let open =
+                    fs::read_dir("/proc/self/fd")?.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+                let sockets = open.filter(|target| target.to_string_lossy().starts_with("socket:"));
+                Ok(sockets.count().to_string())
             }
             _ => Err(format!("there is no command `{command}`").into()),
         }

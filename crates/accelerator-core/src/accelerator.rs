@@ -25,6 +25,8 @@ pub struct Accelerator<B: Backend> {
     default_stream: Stream<B>,
     allocator: CachingAllocator<B>,
     host_allocator: &'static CachingHostAllocator<B>,
+    /// What waits for the end of captures. Each returns whether it is done.
+    after_captures: Mutex<Vec<Box<dyn FnMut() -> bool + Send>>>,
 }
 
 impl<B: Backend> Accelerator<B> {
@@ -84,7 +86,16 @@ impl<B: Backend> Accelerator<B> {
         let allocator = CachingAllocator::new(streams, config);
         let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        Ok(Box::leak(Box::new(Self { instance, backend, streams, default_stream, allocator, host_allocator })))
+        let after_captures = Mutex::default();
+        Ok(Box::leak(Box::new(Self {
+            instance,
+            backend,
+            streams,
+            default_stream,
+            allocator,
+            host_allocator,
+            after_captures,
+        })))
     }
 
     /// The kind and number of the device.
@@ -199,6 +210,22 @@ impl<B: Backend> Accelerator<B> {
     /// As [`CachingHostAllocator::allocate`].
     pub fn allocate_host(&self, len: u64) -> Result<PinnedBuffer<B>> {
         self.host_allocator.allocate(len)
+    }
+
+    /// Does something that returns whether it is done. If it is not, because a stream captures, it is done when a
+    /// capture ends, or with the next such thing.
+    pub(crate) fn do_after_captures(&self, mut done: impl FnMut() -> bool + Send + 'static) {
+        if !done() {
+            lock(&self.after_captures).push(Box::new(done));
+        }
+        self.capture_ended();
+    }
+
+    /// Does what waited for the end of captures, as far as it can be done now.
+    pub(crate) fn capture_ended(&self) {
+        let mut waiting = std::mem::take(&mut *lock(&self.after_captures)); // done without the lock
+        waiting.retain_mut(|done| !done());
+        lock(&self.after_captures).extend(waiting);
     }
 
     /// Waits until everything submitted so far to all streams of the device is done. PyTorch:

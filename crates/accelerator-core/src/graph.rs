@@ -106,6 +106,7 @@ impl<B: Backend> Graph<B> {
         let ended = self.graphs.end(stream.native());
         exchange_current_stream(&self.accelerator.instance(), before);
         self.pools = self.accelerator.allocator().capture_ended(number, route);
+        self.accelerator.capture_ended();
         match self.accelerator.device().driver_result(ended) {
             Ok(graph) => {
                 self.state = State::Ready(graph);

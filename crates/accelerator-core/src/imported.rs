@@ -14,7 +14,8 @@ use crate::sync::lock;
 use crate::types::{DevicePtr, DriverError, DriverErrorKind, DriverResult, Error, Result, SharingProblem, StreamId};
 use crate::virtual_memory::{Pages, VirtualMemory};
 
-/// Imported memory. Dropping it waits for the streams that use it, unmaps it, and tells its process.
+/// Imported memory. Dropping it waits for the streams that use it, unmaps it, and tells its process. If one of them
+/// captures, that is done after the capture.
 #[derive(Debug)]
 pub(crate) struct Imported<B: Backend> {
     accelerator: &'static Accelerator<B>,
@@ -22,9 +23,8 @@ pub(crate) struct Imported<B: Backend> {
     len: u64,
     /// The streams that may have work on it.
     users: Mutex<BTreeSet<StreamId>>,
-    // Fields are dropped in this order: the memory is unmapped before its process learns that.
-    _mapped: Mapped<B>,
-    _connection: Connection,
+    /// Dropped in this order: the memory is unmapped before its process learns that.
+    mapped: Option<(Mapped<B>, Connection)>,
 }
 
 /// Memory at addresses of this process.
@@ -66,7 +66,7 @@ impl<B: Backend> Imported<B> {
         })?;
         let ptr = mapped.start().offset(description.offset);
         let users = Mutex::new(BTreeSet::from([stream.id()]));
-        Ok(Self { accelerator, ptr, len: description.len, users, _mapped: mapped, _connection: connection })
+        Ok(Self { accelerator, ptr, len: description.len, users, mapped: Some((mapped, connection)) })
     }
 
     pub(crate) fn ptr(&self) -> B::Ptr {
@@ -85,14 +85,24 @@ impl<B: Backend> Imported<B> {
 
 impl<B: Backend> Drop for Imported<B> {
     fn drop(&mut self) {
-        let backend = self.accelerator.backend();
-        for stream in lock(&self.users).iter().filter_map(|id| self.accelerator.stream_by_id(*id)) {
-            // A wait would end a capture, and what is captured does not run now.
-            if !matches!(backend.is_capturing(stream.native()), Ok(true)) {
-                let _ = stream.synchronize(); // after an error, too, no work uses the memory any more
+        let (accelerator, mut mapped) = (self.accelerator, self.mapped.take());
+        let users = std::mem::take(&mut *lock(&self.users));
+        accelerator.do_after_captures(move || {
+            let mut streams = users.iter().filter_map(|id| accelerator.stream_by_id(*id));
+            let is_unused = streams.all(|stream| wait_unless_capturing(accelerator.backend(), stream));
+            if is_unused {
+                drop(mapped.take());
             }
-        }
+            is_unused
+        });
     }
+}
+
+/// Waits for the work of a stream, unless it captures: a wait would break the capture. Returns whether no work is left.
+fn wait_unless_capturing<B: Backend>(backend: &B, stream: Stream<B>) -> bool {
+    let is_capturing = || matches!(backend.is_capturing(stream.native()), Ok(true));
+    // After an error, no work uses the memory any more, unless the error is that a capture has just begun.
+    !is_capturing() && (stream.synchronize().is_ok() || !is_capturing())
 }
 
 impl<B: Backend> Mapped<B> {

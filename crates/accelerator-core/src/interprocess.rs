@@ -23,7 +23,7 @@ pub struct Exported {
 ///
 /// # Safety
 /// *For backend authors.* The core hands out imported memory to safe code. So memory that is imported must be valid
-/// until it is closed, even if the exporting process ends before.
+/// until it is closed, even if the exporting process ends first.
 pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     /// Exports memory that [`Backend::alloc`](crate::Backend::alloc) returned, for any number of imports. CUDA:
     /// `cuIpcGetMemHandle`. Level Zero: `zeMemGetIpcHandle`.
@@ -40,7 +40,7 @@ pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     /// `zeMemOpenIpcHandle`.
     ///
     /// # Errors
-    /// The driver's error, also for what is no exported memory.
+    /// The driver's error, also for anything that is not exported memory.
     fn import(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<P>;
 
     /// Closes imported memory. CUDA: `cuIpcCloseMemHandle`. Level Zero: `zeMemCloseIpcHandle`.
@@ -61,6 +61,6 @@ pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     /// of this process. CUDA: `cuMemImportFromShareableHandle`.
     ///
     /// # Errors
-    /// The driver's error, also for what is no exported memory.
+    /// The driver's error, also for anything that is not exported memory.
     fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages>;
 }

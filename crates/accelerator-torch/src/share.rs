@@ -134,7 +134,8 @@ pub unsafe extern "C" fn accelerator_torch_import(
     })
 }
 
-/// Ends an import, after the work of all of PyTorch's streams.
+/// Ends an import. The caller has waited for the work of all streams, unless one captures. Then the import ends after
+/// the captures of the streams for which this library has allocated memory.
 ///
 /// # Safety
 /// `owner` came from [`accelerator_torch_import`] and has not been dropped.

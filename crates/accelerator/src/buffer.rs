@@ -62,7 +62,7 @@ impl Buffer {
     }
 
     /// Makes a buffer of memory that another process [shares](Self::share). It stays allocated as long as the buffer
-    /// exists, also if the other process ends, and counts in none of this process's statistics. Opens the device. Linux
+    /// exists, even if the other process ends, and counts in none of this process's statistics. Opens the device. Linux
     /// only. PyTorch: what a queue of `torch.multiprocessing` does with a tensor.
     ///
     /// # Errors
@@ -72,6 +72,9 @@ impl Buffer {
     /// # Safety
     /// * Other processes do not write bytes of the memory, nor read what this one writes, at the same time: the
     ///   programs order their work, as they order that of two streams.
+    /// * If this process imports the same memory several times, the same applies to these buffers, and no call gets two
+    ///   of them.
+    /// * The process that the handle comes from is trusted: it says what is behind the handle.
     #[allow(unsafe_code)] // the promise is the caller's
     pub unsafe fn import<'a>(handle: &MemoryHandle, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let (backend, device) = device.into().open()?;

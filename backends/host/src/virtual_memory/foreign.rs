@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
 use accelerator_core::backend_kit::{byte_count, lock};
@@ -66,11 +67,15 @@ impl Pager {
     }
 }
 
-/// Fails unless a file that another process made has this many bytes: access beyond its end would end this process.
+/// Fails unless a file that another process made has this many bytes, and keeps them: access beyond its end would end
+/// this process.
 fn check_len(file: &File, len: u64) -> DriverResult<()> {
+    // SAFETY: The call reads the seals. Files of other kinds have none, and it fails for them.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    let stays = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
     let there = file.metadata().map_err(|error| refused("fstat", &error))?.len();
-    if len <= there { Ok(()) } else { Err(UNKNOWN) }
+    if stays && len <= there { Ok(()) } else { Err(UNKNOWN) }
 }
 
 pub(super) const UNKNOWN: DriverError =
-    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "no memory that another process exported");
+    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "not memory that another process exported");

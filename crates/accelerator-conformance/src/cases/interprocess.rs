@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Buffer, Error, KIB, MIB, MemPool, MemPoolOptions, MemoryHandle, SharingProblem};
+use accelerator_core::{Backend, Buffer, Error, KIB, MIB, MemPool, MemPoolOptions, MemoryHandle, SharingProblem};
 
+use super::captures;
 use super::context::{Device, Driver, holds};
 use super::{Case, Context, Outcome};
 use crate::other_process::{OtherProcess, digits, handle};
@@ -51,7 +52,7 @@ fn imports_become(buffer: &Buffer<Driver>, expected: usize) -> Outcome {
         .ok_or_else(|| format!("{} imports are counted, and not {expected}", buffer.imports()).into())
 }
 
-fn becomes(condition: impl Fn() -> bool) -> Option<()> {
+fn becomes(mut condition: impl FnMut() -> bool) -> Option<()> {
     let start = Instant::now();
     while !condition() {
         if start.elapsed() > Duration::from_secs(20) {
@@ -71,6 +72,7 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
         let device = context.device_with(512 * MIB, settings)?;
         let stream = device.default_stream();
         let mut other = other(context, settings)?;
+        let sockets = other.ask("sockets")?;
         let mut buffers = Vec::new();
         for (number, size) in SIZES.into_iter().enumerate() {
             let value = number as u8 + 1;
@@ -117,8 +119,24 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
             imports_become(buffer, 0)?;
         }
         expect(&mut other, "left", "0", "nothing is left there")?;
+        expect(&mut other, "sockets", &sockets, "no connection is left there")?;
     }
     Ok(())
+}
+
+/// All imports of handles from one process need one connection, since the number of descriptors is limited.
+fn many_imports_take_one_connection(device: Device, other: &mut OtherProcess) -> Outcome {
+    let count = |sockets: String| sockets.parse::<u32>().map_err(|error| error.to_string());
+    let before = count(other.ask("sockets")?)?;
+    let mut buffers: Vec<_> = (0..20).map(|_| device.filled(1000, 1)).collect::<Result<_, _>>()?;
+    for (number, buffer) in buffers.iter_mut().enumerate() {
+        expect(other, &format!("import {number} {}", digits(&buffer.share()?)), "1000", "it imports")?;
+    }
+    expect(other, "sockets", &(before + 1).to_string(), "20 imports need one connection")?;
+    for number in 0..buffers.len() {
+        expect(other, &format!("drop {number}"), "", "it ends the import")?;
+    }
+    expect(other, "sockets", &before.to_string(), "no connection is left there")
 }
 
 fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
@@ -143,12 +161,34 @@ fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
             becomes(|| allocated(device) == 0).ok_or("the memory is not freed when its import ends")?;
         }
         expect(&mut other, "left", "0", "nothing is left there")?;
+        many_imports_take_one_connection(device, &mut other)?;
         device.allocator().empty_cache()?;
         assert_eq!(device.reserved(), 0);
+        if context.offers(Capability::Graphs) && device.backend().graphs().is_some() {
+            imports_outlast_captures(device, &mut other)?;
+        }
         if context.has_virtual_memory() {
             shared_memory_is_not_paused(device, &mut other)?;
         }
     }
+    Ok(())
+}
+
+/// Work from before a capture may still use imported memory that is dropped during the capture.
+fn imports_outlast_captures(device: Device, other: &mut OtherProcess) -> Outcome {
+    let shared = handle(&other.ask("share it 5000 3")?);
+    let stream = device.accelerator().stream(0)?;
+    // SAFETY: The other process does nothing at the same time: it waits for commands.
+    let mut imported = unsafe { device.accelerator().import(&shared, stream) }?;
+    expect(other, "drop it", "", "it drops its buffer")?;
+    imported.fill(4, stream)?;
+    let mut graph = captures::begin(device, stream, None)?;
+    drop(imported);
+    std::thread::sleep(Duration::from_millis(50)); // in which the import would end
+    let during = other.ask("left")?;
+    graph.capture_end()?;
+    assert_ne!(during, "0", "an import ended while its stream captured");
+    becomes(|| other.ask("left").is_ok_and(|left| left == "0")).ok_or("the import has not ended with the capture")?;
     Ok(())
 }
 

@@ -21,8 +21,8 @@ impl<B: Backend> Accelerator<B> {
     /// Makes a buffer of memory that another process [shares](Buffer::share), for work on `stream`. It counts in none
     /// of this process's statistics.
     ///
-    /// The memory stays allocated as long as the buffer exists, also if the other process drops its buffer or ends.
-    /// Dropping the buffer waits for the streams that use it.
+    /// The memory stays allocated as long as the buffer exists, even if the other process drops its buffer or ends.
+    /// Dropping the buffer waits for the streams that use it. A forked child must not use it.
     ///
     /// # Errors
     /// * [`Error::Sharing`] if the memory is not shared any more, belongs to another device, or is that of this
@@ -33,12 +33,15 @@ impl<B: Backend> Accelerator<B> {
     /// # Safety
     /// * Other processes do not write bytes of the memory, nor read what this one writes, at the same time: the
     ///   programs order their work, as they order that of two streams.
+    /// * If this process imports the same memory several times, the same applies to these buffers, and no call gets two
+    ///   of them.
+    /// * The process that the handle comes from is trusted: it says what is behind the handle.
     pub unsafe fn import(&'static self, handle: &MemoryHandle, stream: Stream<B>) -> Result<Buffer<B>> {
         self.imported(&Source::Handle(handle), stream)
     }
 
     /// As [`import`](Self::import), with a handle that another process [sends](MemoryHandle::send) over this Unix
-    /// socket. Waits until it does.
+    /// socket. Waits for it, unless the socket is non-blocking.
     ///
     /// # Errors
     /// As for [`import`](Self::import).
@@ -73,8 +76,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Lets other processes [import](Accelerator::import) the buffer, with this handle. Each of them also gets access
-    /// to what else is in the same segment, or in the same pages. CUDA: `cuIpcGetMemHandle`,
-    /// `cuMemExportToShareableHandle`.
+    /// to what else is in the same segment, or in the same pages. On the host, the segment moves to other pages: no
+    /// other library may access its memory during the call. CUDA: `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`.
     ///
     /// The handle is valid until the buffer is dropped. The memory is freed only when no process imports it any more.
     /// Until then, its pool cannot be [paused](crate::MemPool::pause).

@@ -2,14 +2,18 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::connect;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::description::{Description, MESSAGE};
-use super::socket::{self, RANDOM, Secret, WITHDRAWN, failed};
+use super::process::{self, OfProcess};
+use super::socket::{self, RANDOM, Request, Secret, WITHDRAWN};
 use super::{MAGIC, MemoryHandle, server};
+use crate::sync::lock;
 use crate::types::SharingProblem;
 
 /// How long a process waits for the answer of the one that shares the memory.
@@ -23,65 +27,137 @@ pub(crate) enum Source<'a> {
     Socket(BorrowedFd<'a>),
 }
 
-/// A connection to the process that shares memory. Until it is dropped, the memory counts as imported.
+/// An import of memory of another process. Until it is dropped, the memory stays allocated there.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    _socket: OwnedFd,
+    link: Arc<Link>,
+    /// The number of the import on its connection.
+    number: u64,
+}
+
+/// A connection to a process that shares memory, for all imports from there.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The process that has the connection. Its forked children have copies, which they must not use.
+    process: u32,
+    socket: OwnedFd,
+    /// The number of imports so far. Held while the process is asked, so that its answers belong together.
+    asked: Mutex<u64>,
 }
 
 /// Begins an import.
 pub(crate) fn open(source: &Source<'_>) -> Result<(Connection, Description), SharingProblem> {
-    let (socket, secret) = match source {
-        Source::Handle(handle) => connected(handle)?,
-        Source::Socket(socket) => received(*socket)?,
-    };
-    socket::limit(&socket, PATIENCE)?;
-    socket::send(socket.as_fd(), &secret, &[])?;
-    let (head, _) = socket::receive(socket.as_fd(), MESSAGE)?;
-    if head == WITHDRAWN {
-        return Err(SharingProblem::Withdrawn);
+    match source {
+        Source::Handle(handle) => {
+            let (name, secret) = handle.parts::<RANDOM>()?;
+            refuse_own(&name)?;
+            let link = Link::to(&name)?;
+            let opened = link.import(&secret);
+            if matches!(opened, Err(SharingProblem::Gone | SharingProblem::NoAnswer | SharingProblem::System { .. })) {
+                // Answers may still come over this connection. The next import makes another one.
+                lock(&OfProcess::this().links).remove(&name);
+            }
+            opened
+        }
+        Source::Socket(socket) => {
+            let (link, secret) = received(*socket)?;
+            link.import(&secret)
+        }
     }
-    let (mut description, count) = Description::read_head(&head)?;
-    while (description.pieces.len() as u64) < count {
-        let (pieces, files) = socket::receive(socket.as_fd(), MESSAGE)?;
-        description.add_pieces(&pieces, files.into_iter().map(File::from))?;
+}
+
+impl Link {
+    fn new(socket: OwnedFd) -> Arc<Self> {
+        Arc::new(Self { process: std::process::id(), socket, asked: Mutex::new(0) })
     }
-    description.check()?;
-    Ok((Connection { _socket: socket }, description))
+
+    /// Returns the connection to the server with this name.
+    fn to(name: &Secret) -> Result<Arc<Self>, SharingProblem> {
+        let links = &OfProcess::this().links;
+        if let Some(link) = lock(links).get(name).and_then(Weak::upgrade) {
+            return Ok(link);
+        }
+        let link = Self::new(connected(name)?);
+        let mut links = lock(links);
+        links.retain(|_, link| link.strong_count() > 0);
+        links.insert(*name, Arc::downgrade(&link)); // if another thread was faster, both are used
+        Ok(link)
+    }
+
+    /// Begins an import.
+    fn import(self: Arc<Self>, secret: &Secret) -> Result<(Connection, Description), SharingProblem> {
+        let mut asked = lock(&self.asked);
+        *asked += 1;
+        let number = *asked;
+        // The first request tells the server what to watch if the connection closes.
+        let own = if number == 1 { pidfd_open(getpid(), PidfdFlags::empty()).ok() } else { None };
+        let own: Vec<_> = own.iter().map(AsFd::as_fd).collect();
+        socket::send(self.socket.as_fd(), &Request { number, secret: Some(*secret) }.to_bytes(), &own)?;
+        let described = self.description();
+        drop(asked);
+        // The process counts the import from its answer on, so an error ends it, too.
+        let connection = Connection { link: self, number };
+        described.map(|description| (connection, description))
+    }
+
+    /// Receives an answer.
+    fn description(&self) -> Result<Description, SharingProblem> {
+        let (head, _) = socket::receive(self.socket.as_fd(), MESSAGE)?;
+        if head == WITHDRAWN {
+            return Err(SharingProblem::Withdrawn);
+        }
+        let (mut description, count) = Description::read_head(&head)?;
+        while (description.pieces.len() as u64) < count {
+            let before = description.pieces.len();
+            let (pieces, files) = socket::receive(self.socket.as_fd(), MESSAGE)?;
+            description.add_pieces(&pieces, files.into_iter().map(File::from))?;
+            if description.pieces.len() == before {
+                return Err(SharingProblem::NoAnswer);
+            }
+        }
+        description.check()?;
+        Ok(description)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if process::is_this(self.link.process) {
+            // If the process does not answer, it learns that the import is over when this one ends.
+            let _ =
+                socket::send(self.link.socket.as_fd(), &Request { number: self.number, secret: None }.to_bytes(), &[]);
+        }
+    }
 }
 
 /// Sends a handle, together with a connection to its server.
 pub(super) fn send(handle: &MemoryHandle, over: BorrowedFd<'_>) -> Result<(), SharingProblem> {
-    let (connection, _) = connection(handle)?;
-    socket::send(over, handle.as_bytes(), &[connection.as_fd()])
+    let (name, _) = handle.parts::<RANDOM>()?;
+    socket::send(over, handle.as_bytes(), &[connected(&name)?.as_fd()])
 }
 
-/// Receives a handle with its connection.
-fn received(from: BorrowedFd<'_>) -> Result<(OwnedFd, Secret), SharingProblem> {
+/// Receives a handle with its connection, from a process that the caller trusts.
+fn received(from: BorrowedFd<'_>) -> Result<(Arc<Link>, Secret), SharingProblem> {
     let (bytes, descriptors) = socket::receive(from, MAGIC.len() + 2 * RANDOM)?;
     let (name, secret) = MemoryHandle(bytes).parts::<RANDOM>()?;
+    refuse_own(&name)?;
     let connection = descriptors.into_iter().next().ok_or(SharingProblem::NotAHandle)?;
-    if server::is_own(&name) {
-        return Err(SharingProblem::OwnProcess);
-    }
-    Ok((connection, secret))
+    socket::limit(&connection, PATIENCE)?;
+    Ok((Link::new(connection), secret))
 }
 
-/// Connects to the server that a handle names, in another process.
-fn connected(handle: &MemoryHandle) -> Result<(OwnedFd, Secret), SharingProblem> {
-    let (name, _) = handle.parts::<RANDOM>()?;
-    if server::is_own(&name) {
-        return Err(SharingProblem::OwnProcess);
-    }
-    connection(handle)
+fn refuse_own(name: &Secret) -> Result<(), SharingProblem> {
+    if server::is_own(name) { Err(SharingProblem::OwnProcess) } else { Ok(()) }
 }
 
-fn connection(handle: &MemoryHandle) -> Result<(OwnedFd, Secret), SharingProblem> {
-    let (name, secret) = handle.parts::<RANDOM>()?;
-    let socket = socket::socket()?;
-    connect(&socket, &socket::address(&name)?).map_err(|error| match error {
+/// Connects to the server with this name.
+fn connected(name: &Secret) -> Result<OwnedFd, SharingProblem> {
+    let (socket, address) = (socket::socket()?, socket::address(name)?);
+    socket::limit(&socket, PATIENCE)?;
+    retry_on_intr(|| connect(&socket, &address)).map_err(|error| match error {
         Errno::CONNREFUSED => SharingProblem::Gone,
-        error => failed("connect", error),
+        error => socket::unanswered("connect", error),
     })?;
-    Ok((socket, secret))
+    // Once a process has ended, anybody can take the name.
+    if socket::is_trusted(&socket) { Ok(socket) } else { Err(SharingProblem::Gone) }
 }

@@ -2,10 +2,11 @@
 //!
 //! A handle has only the name of a socket of the process that shares the memory, and a secret number. A process that
 //! imports the memory connects there and gets everything else, with the file descriptors that its driver needs. It
-//! keeps the connection as long as it has the memory mapped. So each side learns when the other one ends, however it
-//! ends, and no handle can be stale without an error.
+//! keeps the connection as long as it has memory of the other process mapped, and says when it ends an import. So each
+//! side learns when the other one ends, however it ends, and no handle can be stale without an error.
 //!
 //! [`description`] is what goes over the connection, [`socket`] sends it, [`server`] answers, and [`client`] asks.
+//! [`process`] has what a forked child must not use.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems share nothing"))]
 
 #[cfg(target_os = "linux")]
@@ -13,6 +14,8 @@ mod client;
 mod description;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
+#[cfg(target_os = "linux")]
+mod process;
 #[cfg(target_os = "linux")]
 mod server;
 #[cfg(target_os = "linux")]
@@ -37,7 +40,7 @@ use crate::types::SharingProblem;
 /// It is short, and goes to the other process as [bytes](Self::as_bytes), by any means. Only processes of the same user
 /// can use it, in the same network namespace. For others, [`send`](Self::send) it over a socket.
 ///
-/// It is valid as long as the buffer lives, or until its process ends. Whoever has it can read and write the memory, so
+/// It is valid until the buffer is dropped or its process ends. Whoever has it can read and write the memory, so
 /// keep it secret.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MemoryHandle(Vec<u8>);
@@ -72,7 +75,7 @@ impl MemoryHandle {
     /// may have another network namespace, such as that of a container.
     ///
     /// # Errors
-    /// [`SharingProblem`]: the memory is not shared any more, or the socket does not take the message.
+    /// [`SharingProblem`]: the process that shares the memory has ended, or the socket does not take the message.
     #[cfg(target_os = "linux")]
     pub fn send(&self, socket: impl std::os::fd::AsFd) -> Result<(), SharingProblem> {
         client::send(self, socket.as_fd())

@@ -3,29 +3,28 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, listen};
 
 use super::MemoryHandle;
 use super::description::{Description, MESSAGE, PIECES};
-use super::socket::{self, RANDOM, Secret, WITHDRAWN, failed};
+use super::process::{self, OfProcess};
+use super::socket::{self, Request, Secret, WITHDRAWN, failed};
 use crate::sync::lock;
 use crate::types::SharingProblem;
 
 /// How long the server waits for a process that does not take its answer. The others wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The server of this process, which the first registration starts.
-static SERVER: Mutex<Option<Server>> = Mutex::new(None);
-
+/// The server of a process, which its first registration starts.
 #[derive(Clone, Debug)]
-struct Server {
-    /// The process that started it. A forked child does not have its thread, and needs a server of its own.
-    process: u32,
+pub(super) struct Server {
     name: Secret,
     offers: Arc<Offers>,
 }
@@ -43,9 +42,10 @@ struct Offer {
     held: Vec<Box<dyn Any + Send>>,
 }
 
-/// An offer of this process.
+/// An offer of a process.
 #[derive(Debug)]
 pub(super) struct Registration {
+    process: u32,
     handle: MemoryHandle,
     secret: Secret,
     offers: Arc<Offers>,
@@ -53,17 +53,18 @@ pub(super) struct Registration {
 
 /// Offers memory to other processes. `held` is dropped with the offer.
 pub(super) fn register(description: Description, held: Box<dyn Any + Send>) -> Result<Registration, SharingProblem> {
-    let Server { name, offers, .. } = Server::of_this_process()?;
+    let Server { name, offers } = Server::of_this_process()?;
     let secret = socket::random()?;
     let description = Arc::new(description);
     let offer = Offer { description, imports: 0, is_withdrawn: false, held: vec![held] };
     lock(&offers.0).insert(secret, offer);
-    Ok(Registration { handle: MemoryHandle::new(&name, &secret), secret, offers })
+    let handle = MemoryHandle::new(&name, &secret);
+    Ok(Registration { process: std::process::id(), handle, secret, offers })
 }
 
 /// Returns whether a server with this name is that of this process.
 pub(super) fn is_own(name: &Secret) -> bool {
-    lock(&SERVER).as_ref().is_some_and(|server| server.process == std::process::id() && server.name == *name)
+    lock(&OfProcess::this().server).as_ref().is_some_and(|server| server.name == *name)
 }
 
 impl Registration {
@@ -72,20 +73,29 @@ impl Registration {
     }
 
     pub(super) fn imports(&self) -> usize {
-        lock(&self.offers.0).get(&self.secret).map_or(0, |offer| offer.imports)
+        self.offers().and_then(|offers| Some(lock(&offers.0).get(&self.secret)?.imports)).unwrap_or(0)
     }
 
     pub(super) fn withdraw(self, kept: Box<dyn Any + Send>) {
-        if let Some(offer) = lock(&self.offers.0).get_mut(&self.secret) {
+        if let Some(offers) = self.offers()
+            && let Some(offer) = lock(&offers.0).get_mut(&self.secret)
+        {
             offer.held.push(kept);
         }
         // Dropping the registration ends the offer.
+    }
+
+    /// Returns the offers, unless they are those of the process that forked this one.
+    fn offers(&self) -> Option<&Offers> {
+        process::is_this(self.process).then_some(&*self.offers)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.offers.change(&self.secret, |offer| offer.is_withdrawn = true);
+        if let Some(offers) = self.offers() {
+            offers.change(&self.secret, |offer| offer.is_withdrawn = true);
+        }
     }
 }
 
@@ -112,8 +122,8 @@ impl Offers {
 
 impl Server {
     fn of_this_process() -> Result<Self, SharingProblem> {
-        let (process, mut server) = (std::process::id(), lock(&SERVER));
-        if let Some(server) = server.as_ref().filter(|server| server.process == process) {
+        let mut server = lock(&OfProcess::this().server);
+        if let Some(server) = &*server {
             return Ok(server.clone());
         }
         let (name, listener) = (socket::random()?, socket::socket()?);
@@ -123,7 +133,7 @@ impl Server {
         let own = Arc::clone(&offers);
         let spawned = thread::Builder::new().name("shared memory".to_owned()).spawn(move || serve(&listener, &own));
         spawned.map_err(|error| SharingProblem::System { call: "clone", code: error.raw_os_error().unwrap_or(0) })?;
-        let started = Self { process, name, offers };
+        let started = Self { name, offers };
         *server = Some(started.clone());
         Ok(started)
     }
@@ -131,8 +141,14 @@ impl Server {
 
 /// A process that connected, and what it imports.
 struct Importer {
-    connection: OwnedFd,
-    import: Option<Import>,
+    /// What is watched: the connection, or once that is closed, the process.
+    watched: OwnedFd,
+    is_closed: bool,
+    /// Readable once the process has ended, and with it all work of its devices. Systems before Linux 5.3 have no such
+    /// descriptors.
+    process: Option<OwnedFd>,
+    /// By the numbers that the process gave them.
+    imports: HashMap<u64, Import>,
 }
 
 /// Memory that is imported. Dropping this ends the import.
@@ -143,48 +159,70 @@ struct Import {
 
 impl Drop for Import {
     fn drop(&mut self) {
-        self.offers.change(&self.secret, |offer| offer.imports -= 1);
+        // What an offer holds is the program's, and must not end the server.
+        let end = || self.offers.change(&self.secret, |offer| offer.imports -= 1);
+        let _ = catch_unwind(AssertUnwindSafe(end));
     }
 }
 
 /// Answers until the process ends.
 fn serve(listener: &OwnedFd, offers: &Arc<Offers>) {
+    /// How long to wait when the system lacks something, such as descriptors.
+    const PAUSE: Duration = Duration::from_millis(10);
     let mut importers: Vec<Importer> = Vec::new();
     loop {
-        let of_importers = importers.iter().map(|importer| PollFd::new(&importer.connection, PollFlags::IN));
+        let of_importers = importers.iter().map(|importer| PollFd::new(&importer.watched, PollFlags::IN));
         let mut all: Vec<_> = std::iter::once(PollFd::new(listener, PollFlags::IN)).chain(of_importers).collect();
-        let _ = poll(&mut all, None); // an interrupted call found nothing
+        if poll(&mut all, None).is_err_and(|error| error != Errno::INTR) {
+            thread::sleep(PAUSE);
+        }
         let mut is_ready = all.iter().map(|one| !one.revents().is_empty()).collect::<Vec<_>>().into_iter();
         let connects = is_ready.next() == Some(true);
         importers.retain_mut(|importer| is_ready.next() != Some(true) || importer.answer(offers));
         if connects {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(connection) if socket::is_trusted(&connection) && socket::limit(&connection, PATIENCE).is_ok() => {
-                    importers.push(Importer { connection, import: None });
+                    importers.push(Importer::new(connection));
                 }
-                Ok(_) => {}                                         // closing the connection is the answer
-                Err(_) => thread::sleep(Duration::from_millis(10)), // perhaps too many files are open
+                Ok(_) => {} // closing the connection is the answer
+                Err(_) => thread::sleep(PAUSE),
             }
         }
     }
 }
 
 impl Importer {
-    /// Reads what the process sent: a secret, and nothing more until it closes the connection. Returns whether the
-    /// connection goes on.
+    fn new(connection: OwnedFd) -> Self {
+        Self { watched: connection, is_closed: false, process: None, imports: HashMap::new() }
+    }
+
+    /// Does what the process asks for. Returns whether there is still something to watch.
     fn answer(&mut self, offers: &Arc<Offers>) -> bool {
-        if self.import.is_some() {
+        if self.is_closed {
             return false;
         }
-        let connection = self.connection.as_fd();
-        let received = socket::receive(connection, RANDOM);
-        let Some(secret) = received.ok().and_then(|(bytes, _)| Secret::try_from(bytes).ok()) else { return false };
-        let Some((import, description)) = offers.import(secret) else {
-            let _ = socket::send(connection, WITHDRAWN, &[]); // the process may have ended meanwhile
-            return false;
-        };
-        self.import = Some(import);
-        send(connection, &description).is_ok()
+        let connection = self.watched.as_fd();
+        let received = socket::receive(connection, Request::LEN);
+        let asked = received.ok().and_then(|(bytes, files)| Some((Request::from_bytes(&bytes)?, files)));
+        match asked {
+            Some((Request { number, secret: None }, _)) => drop(self.imports.remove(&number)),
+            Some((Request { number, secret: Some(secret) }, files)) => {
+                self.process = files.into_iter().next().or_else(|| self.process.take());
+                match offers.import(secret) {
+                    Some((import, description)) => {
+                        self.imports.insert(number, import);
+                        let _ = send(connection, &description); // the process ends an import without an answer
+                    }
+                    None => _ = socket::send(connection, WITHDRAWN, &[]),
+                }
+            }
+            // A process that ends closes its connections before its devices stop.
+            None => match self.process.take().filter(|_| !self.imports.is_empty()) {
+                Some(process) => (self.watched, self.is_closed) = (process, true),
+                None => return false,
+            },
+        }
+        true
     }
 }
 

@@ -23,6 +23,30 @@ pub(super) const WITHDRAWN: &[u8] = b"withdrawn";
 
 pub(super) type Secret = [u8; RANDOM];
 
+/// What a process asks the server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// The number of an import, which the process chooses.
+    pub(super) number: u64,
+    /// What it imports. Without it, the import is over.
+    pub(super) secret: Option<Secret>,
+}
+
+impl Request {
+    /// The largest length of its message.
+    pub(super) const LEN: usize = 8 + RANDOM;
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        [&self.number.to_le_bytes()[..], self.secret.as_ref().map_or(&[], |secret| &secret[..])].concat()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (number, secret) = bytes.split_first_chunk()?;
+        let secret = if secret.is_empty() { None } else { Some(secret.try_into().ok()?) };
+        Some(Self { number: u64::from_le_bytes(*number), secret })
+    }
+}
+
 pub(super) fn random() -> Result<Secret, SharingProblem> {
     let mut bytes = [0; RANDOM];
     let got = retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()));
@@ -99,7 +123,7 @@ pub(super) fn receive(from: BorrowedFd<'_>, len: usize) -> Result<(Vec<u8>, Vec<
 }
 
 /// The error of a call on a connection: the other process may have ended, or not answer.
-fn unanswered(call: &'static str, error: Errno) -> SharingProblem {
+pub(super) fn unanswered(call: &'static str, error: Errno) -> SharingProblem {
     match error {
         Errno::AGAIN => SharingProblem::NoAnswer,
         Errno::PIPE | Errno::CONNRESET => SharingProblem::Gone,

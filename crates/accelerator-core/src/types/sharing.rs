@@ -8,8 +8,8 @@ pub enum SharingProblem {
     #[error("memory cannot be shared with other processes: {0}")]
     Unsupported(&'static str),
 
-    /// The bytes are no handle.
-    #[error("these bytes are no handle of shared memory: pass on exactly the bytes of the handle")]
+    /// The bytes are not a handle.
+    #[error("these bytes are not a handle of shared memory: pass on exactly the bytes of the handle")]
     NotAHandle,
 
     /// The memory was shared by this process itself.

@@ -109,12 +109,15 @@ impl<B: Backend> CachingAllocator<B> {
     /// As [`restore_pool`](Self::restore_pool), for a pool whose allocations are known by their keys.
     ///
     /// # Errors
-    /// As for [`restore_pool`](Self::restore_pool).
+    /// As for [`restore_pool`](Self::restore_pool), and [`Error::MemPool`](crate::Error::MemPool) if memory of the pool
+    /// is shared with other processes.
     ///
     /// # Safety
     /// Nobody uses the keys of the pool's present allocations any more.
     pub unsafe fn restore_pool_by_key(&self, checkpoint: &PoolCheckpoint) -> Result<RestoredKeys<B>> {
         checkpoint.owner.check(self.owner, "the checkpoint")?;
+        self.device
+            .refuse_shared(checkpoint.pool(), "cannot be restored while its memory is shared with other processes")?;
         let live = self.device.allocated_in(checkpoint.pool());
         let blocks: Vec<_> = live.iter().map(|block| (block.arena, block.block)).collect();
         self.device.check_pool_state(&checkpoint.state, &blocks)?;

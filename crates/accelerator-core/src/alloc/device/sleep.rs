@@ -35,11 +35,14 @@ impl DeviceAllocator {
             return Err(self.pool_error(id, "cannot be paused while a graph is being captured"));
         }
         self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))?;
-        if self.mem_pools.arenas(id).into_iter().any(|arena| self.shared_blocks.are_in(arena)) {
-            self.open_pool(id);
-            return Err(self.pool_error(id, "cannot be paused while its memory is shared with other processes"));
-        }
-        Ok(())
+        let shared = self.refuse_shared(id, "cannot be paused while its memory is shared with other processes");
+        shared.inspect_err(|_| self.open_pool(id))
+    }
+
+    /// Fails with this problem if a pool has memory that is shared with other processes.
+    pub(crate) fn refuse_shared(&self, id: MemPoolId, problem: &'static str) -> Result<()> {
+        let is_shared = self.mem_pools.arenas(id).into_iter().any(|arena| self.shared_blocks.are_in(arena));
+        if is_shared { Err(self.pool_error(id, problem)) } else { Ok(()) }
     }
 
     pub(crate) fn open_pool(&self, id: MemPoolId) {

@@ -141,7 +141,7 @@ fn errors() -> [(Error, &'static str); 21] {
         Error::Graph { .. } => (Error::Graph { device: CUDA, problem: "is empty" }, "cuda:1: the graph is empty"),
         Error::Sharing { .. } => (
             Error::Sharing { device: CUDA, problem: SharingProblem::NotAHandle },
-            "cuda:1: these bytes are no handle of shared memory: pass on exactly the bytes of the handle"
+            "cuda:1: these bytes are not a handle of shared memory: pass on exactly the bytes of the handle"
         ),
         Error::InvalidFraction(_) => (Error::InvalidFraction(1.5), "1.5"),
         Error::InvalidSetting { .. } => (
