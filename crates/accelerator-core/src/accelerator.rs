@@ -2,7 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, EventFlags, StreamKind};
@@ -27,6 +27,8 @@ pub struct Accelerator<B: Backend> {
     host_allocator: &'static CachingHostAllocator<B>,
     /// What waits for the end of captures. Each returns whether it is done.
     after_captures: Mutex<Vec<Box<dyn FnMut() -> bool + Send>>>,
+    /// Values in use that there is one of, by name.
+    unique: Mutex<BTreeMap<Vec<u8>, Weak<dyn Any + Send + Sync>>>,
 }
 
 impl<B: Backend> Accelerator<B> {
@@ -86,7 +88,7 @@ impl<B: Backend> Accelerator<B> {
         let allocator = CachingAllocator::new(streams, config);
         let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        let after_captures = Mutex::default();
+        let (after_captures, unique) = (Mutex::default(), Mutex::default());
         Ok(Box::leak(Box::new(Self {
             instance,
             backend,
@@ -95,6 +97,7 @@ impl<B: Backend> Accelerator<B> {
             allocator,
             host_allocator,
             after_captures,
+            unique,
         })))
     }
 
@@ -226,6 +229,23 @@ impl<B: Backend> Accelerator<B> {
         let mut waiting = std::mem::take(&mut *lock(&self.after_captures)); // done without the lock
         waiting.retain_mut(|done| !done());
         lock(&self.after_captures).extend(waiting);
+    }
+
+    /// Returns the value with this name if it is in use, and otherwise makes it.
+    pub(crate) fn unique<T: Any + Send + Sync, E>(
+        &self,
+        name: Vec<u8>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        let mut all = lock(&self.unique); // held meanwhile, so that it is made once
+        all.retain(|_, value| value.strong_count() > 0);
+        if let Some(Ok(value)) = all.get(&name).and_then(Weak::upgrade).map(Arc::downcast) {
+            return Ok(value);
+        }
+        let made = Arc::new(make()?);
+        let weak: Weak<T> = Arc::downgrade(&made);
+        all.insert(name, weak);
+        Ok(made)
     }
 
     /// Waits until everything submitted so far to all streams of the device is done. PyTorch:

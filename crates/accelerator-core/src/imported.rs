@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::accelerator::Accelerator;
 use crate::backend::Backend;
@@ -24,10 +24,10 @@ pub(crate) struct Imported<B: Backend> {
     /// The streams that may have work on it.
     users: Mutex<BTreeSet<StreamId>>,
     /// Dropped in this order: the memory is unmapped before its process learns that.
-    mapped: Option<(Mapped<B>, Connection)>,
+    mapped: Option<(Arc<Mapped<B>>, Connection)>,
 }
 
-/// Memory at addresses of this process.
+/// Memory at addresses of this process, for all imports of it.
 #[derive(Debug)]
 enum Mapped<B: Backend> {
     Segment { backend: &'static B, ptr: B::Ptr, len: NonZeroU64 },
@@ -60,7 +60,9 @@ impl<B: Backend> Imported<B> {
             };
             return Err(refused(SharingProblem::OtherDevice { device }));
         }
-        let mapped = Mapped::new(backend, between, &description).map_err(|error| match error.kind {
+        let name = [connection.server(), &description.name()].concat();
+        let mapped = accelerator.unique(name, || Mapped::new(backend, between, &description));
+        let mapped = mapped.map_err(|error: DriverError| match error.kind {
             DriverErrorKind::Unsupported => refused(SharingProblem::Unsupported(error.name)),
             _ => Error::Driver { device, source: error },
         })?;
@@ -110,7 +112,7 @@ impl<B: Backend> Mapped<B> {
         match (&description.pieces[..], description.form) {
             ([segment], Form::Segment) => {
                 let len = NonZeroU64::new(segment.len).unwrap_or(NonZeroU64::MIN);
-                Ok(Self::Segment { backend, ptr: between.import(&segment.exported, len)?, len })
+                Ok(Self::Segment { backend, ptr: between.import(&segment.export.exported, len)?, len })
             }
             _ => MappedPages::new(backend, between, description).map(Self::Pages),
         }
@@ -149,7 +151,7 @@ impl<B: Backend> MappedPages<B> {
         let mut all = Self { backend, at, len, pages: Vec::with_capacity(lens.len()), mapped: 0 };
         let mut offset = 0;
         for (piece, len) in pieces.iter().zip(lens) {
-            let pages = between.import_pages(&piece.exported, len)?;
+            let pages = between.import_pages(&piece.export.exported, len)?;
             all.pages.push(pages);
             let Some(pages) = all.pages.last() else { continue };
             // SAFETY: The range follows the pages before it in the reservation, where nothing else is mapped.

@@ -8,6 +8,7 @@ use accelerator_core::{Backend, Buffer, Error, KIB, MIB, MemPool, MemPoolOptions
 use super::captures;
 use super::context::{Device, Driver, holds};
 use super::{Case, Context, Outcome};
+use crate::calls::Call;
 use crate::other_process::{OtherProcess, digits, handle};
 use crate::outcome::Failure;
 use crate::suite::Capability;
@@ -96,7 +97,7 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
             imports_become(&buffer, 1)?;
             buffers.push(buffer);
         }
-        let exported = [crate::calls::Call::Export, crate::calls::Call::ExportPages].map(|call| device.calls(call));
+        let exported = [Call::Export, Call::ExportPages].map(|call| device.calls(call));
         for (number, buffer) in buffers.iter_mut().enumerate() {
             expect(&mut other, &format!("fill {number} {}", number + 101), "", "it writes")?;
             holds(buffer, number as u8 + 101, stream, "this process reads what the other one wrote")?;
@@ -112,7 +113,7 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
             expect(&mut other, &format!("read {number}"), &(number + 201).to_string(), "the first import stays")?;
             imports_become(buffer, 1)?;
         }
-        let again = [crate::calls::Call::Export, crate::calls::Call::ExportPages].map(|call| device.calls(call));
+        let again = [Call::Export, Call::ExportPages].map(|call| device.calls(call));
         assert_eq!(again, exported, "memory is exported once, however often it is imported");
         for (number, buffer) in buffers.iter().enumerate() {
             expect(&mut other, &format!("drop {number}"), "", "it ends the import")?;
@@ -124,14 +125,22 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// All imports of handles from one process need one connection, since the number of descriptors is limited.
-fn many_imports_take_one_connection(device: Device, other: &mut OtherProcess) -> Outcome {
+/// Buffers of one segment are exported and mapped once. All imports from one process need one connection, since the
+/// number of descriptors is limited.
+fn imports_of_a_segment_are_one(device: Device, other: &mut OtherProcess) -> Outcome {
     let count = |sockets: String| sockets.parse::<u32>().map_err(|error| error.to_string());
     let before = count(other.ask("sockets")?)?;
     let mut buffers: Vec<_> = (0..20).map(|_| device.filled(1000, 1)).collect::<Result<_, _>>()?;
+    let exports = || device.calls(Call::Export) + device.calls(Call::ExportPages);
+    let exported = exports();
     for (number, buffer) in buffers.iter_mut().enumerate() {
+        buffer.fill(number as u8, device.default_stream())?;
+        device.default_stream().synchronize()?;
         expect(other, &format!("import {number} {}", digits(&buffer.share()?)), "1000", "it imports")?;
+        expect(other, &format!("read {number}"), &number.to_string(), "it reads the bytes of this buffer")?;
+        expect(other, "left", "1", "the memory of one segment is mapped once")?;
     }
+    assert_eq!(exports() - exported, 1, "a segment is exported once, however many buffers of it are shared");
     expect(other, "sockets", &(before + 1).to_string(), "20 imports need one connection")?;
     for number in 0..buffers.len() {
         expect(other, &format!("drop {number}"), "", "it ends the import")?;
@@ -161,7 +170,7 @@ fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
             becomes(|| allocated(device) == 0).ok_or("the memory is not freed when its import ends")?;
         }
         expect(&mut other, "left", "0", "nothing is left there")?;
-        many_imports_take_one_connection(device, &mut other)?;
+        imports_of_a_segment_are_one(device, &mut other)?;
         device.allocator().empty_cache()?;
         assert_eq!(device.reserved(), 0);
         if context.offers(Capability::Graphs) && device.backend().graphs().is_some() {

@@ -41,6 +41,8 @@ pub(super) struct Link {
     /// The process that has the connection. Its forked children have copies, which they must not use.
     process: u32,
     socket: OwnedFd,
+    /// The name of the other process's server.
+    server: Secret,
     /// The number of imports so far. Held while the process is asked, so that its answers belong together.
     asked: Mutex<u64>,
 }
@@ -67,8 +69,8 @@ pub(crate) fn open(source: &Source<'_>) -> Result<(Connection, Description), Sha
 }
 
 impl Link {
-    fn new(socket: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { process: std::process::id(), socket, asked: Mutex::new(0) })
+    fn new(socket: OwnedFd, server: Secret) -> Arc<Self> {
+        Arc::new(Self { process: std::process::id(), socket, server, asked: Mutex::new(0) })
     }
 
     /// Returns the connection to the server with this name.
@@ -77,7 +79,7 @@ impl Link {
         if let Some(link) = lock(links).get(name).and_then(Weak::upgrade) {
             return Ok(link);
         }
-        let link = Self::new(connected(name)?);
+        let link = Self::new(connected(name)?, *name);
         let mut links = lock(links);
         links.retain(|_, link| link.strong_count() > 0);
         links.insert(*name, Arc::downgrade(&link)); // if another thread was faster, both are used
@@ -120,6 +122,13 @@ impl Link {
     }
 }
 
+impl Connection {
+    /// Returns the name of the other process, which no other process has.
+    pub(crate) fn server(&self) -> &[u8] {
+        &self.link.server
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         if process::is_this(self.link.process) {
@@ -143,7 +152,7 @@ fn received(from: BorrowedFd<'_>) -> Result<(Arc<Link>, Secret), SharingProblem>
     refuse_own(&name)?;
     let connection = descriptors.into_iter().next().ok_or(SharingProblem::NotAHandle)?;
     socket::limit(&connection, PATIENCE)?;
-    Ok((Link::new(connection), secret))
+    Ok((Link::new(connection, name), secret))
 }
 
 fn refuse_own(name: &Secret) -> Result<(), SharingProblem> {

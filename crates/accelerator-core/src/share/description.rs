@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::interprocess::Exported;
 use crate::types::{DeviceKind, SharingProblem, Uuid};
@@ -11,7 +12,7 @@ pub(super) const PIECES: usize = 64;
 /// The largest number of exported bytes of a piece.
 const BYTES: usize = 256;
 /// The largest length of a message.
-pub(super) const MESSAGE: usize = PIECES * (BYTES + 16);
+pub(super) const MESSAGE: usize = PIECES * (BYTES + 24);
 
 /// How memory is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,26 @@ pub(crate) enum Form {
     Pages,
 }
 
+/// Memory that the driver has exported once.
+#[derive(Debug)]
+pub(crate) struct Export {
+    /// A number that no other memory of its process has.
+    number: u64,
+    pub(crate) exported: Exported,
+}
+
+impl From<Exported> for Export {
+    fn from(exported: Exported) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { number: COUNT.fetch_add(1, Ordering::Relaxed), exported }
+    }
+}
+
 /// Exported memory with one address, or without.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) len: u64,
-    pub(crate) exported: Arc<Exported>,
+    pub(crate) export: Arc<Export>,
 }
 
 /// Shared memory: the device that it belongs to, and where in its pieces it is.
@@ -50,6 +66,11 @@ impl Description {
             _ => self.ordinal == ordinal,
         };
         same && self.kind == kind.name()
+    }
+
+    /// Returns a name of the pieces that no others of their process have.
+    pub(crate) fn name(&self) -> Vec<u8> {
+        self.pieces.iter().flat_map(|piece| piece.export.number.to_le_bytes()).collect()
     }
 
     /// Returns everything but the pieces as a message.
@@ -88,13 +109,14 @@ impl Description {
     ) -> Result<(), SharingProblem> {
         let mut files = files.into_iter();
         while !bytes.is_empty() {
-            let len = number(&mut bytes)?;
+            let [len, number] = [number(&mut bytes)?, number(&mut bytes)?];
             let [has_file, low, high] = take(&mut bytes)?;
             let (own, rest) =
                 bytes.split_at_checked(u16::from_le_bytes([low, high]).into()).ok_or(SharingProblem::NoAnswer)?;
             bytes = rest;
             let file = (has_file == 1).then(|| files.next().ok_or(SharingProblem::NoAnswer)).transpose()?;
-            self.pieces.push(Piece { len, exported: Arc::new(Exported { bytes: own.to_vec(), file }) });
+            let exported = Exported { bytes: own.to_vec(), file };
+            self.pieces.push(Piece { len, export: Arc::new(Export { number, exported }) });
         }
         Ok(())
     }
@@ -116,9 +138,10 @@ impl Description {
 impl Piece {
     /// Appends the piece to a message.
     pub(super) fn write(&self, message: &mut Vec<u8>) {
-        let Exported { bytes, file } = &*self.exported;
+        let Export { number, exported: Exported { bytes, file } } = &*self.export;
         let bytes = &bytes[..bytes.len().min(BYTES)];
         message.extend(self.len.to_le_bytes());
+        message.extend(number.to_le_bytes());
         message.push(u8::from(file.is_some()));
         message.extend((bytes.len() as u16).to_le_bytes());
         message.extend(bytes);
@@ -141,7 +164,8 @@ mod tests {
     use super::*;
 
     fn described() -> Description {
-        let piece = |len, byte| Piece { len, exported: Arc::new(Exported { bytes: vec![byte; 3], file: None }) };
+        let exported = |byte| Exported { bytes: vec![byte; 3], file: None };
+        let piece = |len, byte| Piece { len, export: Arc::new(Export { number: 9, exported: exported(byte) }) };
         let (kind, uuid) = ("host".to_owned(), Some(Uuid([7; 16])));
         Description {
             kind,
@@ -178,7 +202,7 @@ mod tests {
         for len in 0..42 {
             assert!(Description::read_head(&head[..len]).is_err(), "a head of {len} bytes");
         }
-        for len in (1..pieces.len()).filter(|len| *len != 14) {
+        for len in (1..pieces.len()).filter(|len| *len != 22) {
             assert!(read(&head, &pieces[..len]).is_err(), "pieces of {len} bytes");
         }
         for (offset, len) in [(5, 21), (u64::MAX, 2), (0, 0), (26, 1)] {

@@ -26,7 +26,7 @@ use std::fmt;
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::client::{Connection, Source, open};
-pub(crate) use self::description::{Description, Form, Piece};
+pub(crate) use self::description::{Description, Export, Form, Piece};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::elsewhere::{Connection, Source, open};
 #[cfg(not(target_os = "linux"))]

@@ -232,7 +232,8 @@ fn send(to: BorrowedFd<'_>, description: &Description) -> Result<(), SharingProb
     description.pieces.chunks(PIECES).try_for_each(|pieces| {
         let mut message = Vec::with_capacity(MESSAGE);
         pieces.iter().for_each(|piece| piece.write(&mut message));
-        let files: Vec<_> = pieces.iter().filter_map(|piece| piece.exported.file.as_ref()).map(AsFd::as_fd).collect();
+        let files: Vec<_> =
+            pieces.iter().filter_map(|piece| piece.export.exported.file.as_ref()).map(AsFd::as_fd).collect();
         socket::send(to, &message, &files)
     })
 }

@@ -2,18 +2,23 @@
 #![allow(unsafe_code)] // exports segments
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::DeviceAllocator;
 use crate::alloc::arena::ArenaId;
-use crate::alloc::blocks::{BlockId, PageRange};
-use crate::share::{Description, Form, Piece, SharedMemory};
+use crate::alloc::blocks::{BlockId, PageRange, SegmentId};
+use crate::share::{Description, Export, Form, Piece, SharedMemory};
 use crate::sync::lock;
 use crate::types::{Device, DriverErrorKind, DriverResult, Error, Result, SharingProblem};
 
-/// The number of shared blocks of each arena.
+/// The blocks that are shared.
 #[derive(Debug, Default)]
-pub(super) struct SharedBlocks(Mutex<BTreeMap<ArenaId, usize>>);
+pub(super) struct SharedBlocks {
+    /// Their number in each arena.
+    counts: Mutex<BTreeMap<ArenaId, usize>>,
+    /// The segments that contain them, so that each is exported only once.
+    exported: Mutex<BTreeMap<(ArenaId, SegmentId), Weak<Export>>>,
+}
 
 /// Counts a block as shared until it is dropped.
 struct Counted {
@@ -23,19 +28,19 @@ struct Counted {
 
 impl SharedBlocks {
     fn count(self: &Arc<Self>, arena: ArenaId) -> Counted {
-        *lock(&self.0).entry(arena).or_default() += 1;
+        *lock(&self.counts).entry(arena).or_default() += 1;
         Counted { blocks: Arc::clone(self), arena }
     }
 
     /// Returns whether an arena has shared blocks.
     pub(super) fn are_in(&self, arena: ArenaId) -> bool {
-        lock(&self.0).contains_key(&arena)
+        lock(&self.counts).contains_key(&arena)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut counts = lock(&self.blocks.0);
+        let mut counts = lock(&self.blocks.counts);
         if let Some(count) = counts.get_mut(&self.arena) {
             *count -= 1;
             if *count == 0 {
@@ -75,10 +80,17 @@ impl DeviceAllocator {
             let (pieces, offset) = self.exported(pages)?;
             return Ok((Form::Pages, offset, pieces));
         }
-        // SAFETY: The segment has no pages, so the driver's `alloc` returned it. It cannot go back, since the block is
-        // allocated.
-        let exported = self.exported(unsafe { self.driver().export(base, size) })?;
-        Ok((Form::Segment, offset, vec![Piece { len: size, exported: Arc::new(exported) }]))
+        let mut all = lock(&self.shared_blocks.exported); // held meanwhile, so that it is exported once
+        all.retain(|_, one| one.strong_count() > 0);
+        let place = (arena, bytes.segment);
+        let export = match all.get(&place).and_then(Weak::upgrade) {
+            Some(export) => export,
+            // SAFETY: The segment has no pages, so the driver's `alloc` returned it. It cannot go back, since the block
+            // is allocated.
+            None => Arc::new(Export::from(self.exported(unsafe { self.driver().export(base, size) })?)),
+        };
+        all.insert(place, Arc::downgrade(&export));
+        Ok((Form::Segment, offset, vec![Piece { len: size, export }]))
     }
 
     fn exported<T>(&self, result: DriverResult<T>) -> Result<T> {

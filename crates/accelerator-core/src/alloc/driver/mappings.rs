@@ -9,8 +9,7 @@ use std::sync::{Arc, Weak};
 
 use super::AddressSpace;
 use crate::alloc::blocks::{Base, PageRange, SegmentId};
-use crate::interprocess::Exported;
-use crate::share::Piece;
+use crate::share::{Export, Piece};
 use crate::types::DriverResult;
 use crate::virtual_memory::Pages;
 
@@ -23,7 +22,7 @@ pub(crate) struct Mappings {
     /// The lengths of pages that went back to the driver while their memory is paused, by the same key.
     asleep: BTreeMap<(SegmentId, u64), NonZeroU64>,
     /// The chunks that are exported, by the same key, so that each is exported only once.
-    exported: BTreeMap<(SegmentId, u64), Weak<Exported>>,
+    exported: BTreeMap<(SegmentId, u64), Weak<Export>>,
 }
 
 /// The address range of a segment.
@@ -110,9 +109,9 @@ impl MappingsMut<'_> {
         let piece = |place: &(SegmentId, u64)| {
             let Some(pages) = all.get(place) else { unreachable!("existing chunks are exported") };
             let before = exported.get(place).and_then(Weak::upgrade);
-            let shared = before.map_or_else(|| self.driver.export(pages).map(Arc::new), Ok)?;
-            exported.insert(*place, Arc::downgrade(&shared));
-            Ok(Piece { len: pages.len.get(), exported: shared })
+            let export = before.map_or_else(|| Ok(Arc::new(Export::from(self.driver.export(pages)?))), Ok)?;
+            exported.insert(*place, Arc::downgrade(&export));
+            Ok(Piece { len: pages.len.get(), export })
         };
         chunks.iter().map(piece).collect()
     }
