@@ -44,7 +44,8 @@ def import_tensors(settings, received, answers):
 
 
 def export_tensor(settings, sent, stop):
-    install(settings)
+    if settings is not None:
+        install(settings)
     sent.put(numbers(300_000, 7).cuda())
     stop.get()
 
@@ -127,6 +128,26 @@ class Share(unittest.TestCase):
                 self.assertEqual(tensor.cpu().tolist(), list(range(7, 300_007)))
                 tensor.copy_(numbers(300_000, 8))
                 self.assertEqual(tensor.cpu().tolist()[:2], [8, 9])
+
+    def test_a_tensor_comes_from_a_process_with_pytorchs_own_allocator(self):
+        received, stop = self.context.Queue(), self.context.Queue()
+        process = self.start(export_tensor, None, received, stop)
+        tensor = received.get(timeout=60)
+        self.assertEqual(tensor.cpu().tolist(), list(range(7, 300_007)))
+        del tensor
+        stop.put("stop")
+        process.join()
+        self.assertEqual(process.exitcode, 0)
+
+    def test_the_pool_of_shared_memory_is_not_restored(self):
+        self.configure("")
+        pool, graph = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            tensor = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+        state = torch._C._cuda_getCheckpointState(0, pool)
+        tensor.untyped_storage()._share_cuda_()
+        with self.assertRaisesRegex(RuntimeError, "cannot be restored while its memory is shared"):
+            torch._C._cuda_setCheckpointPoolState(0, state, [], [])
 
     def test_a_bad_handle_raises_an_error(self):
         self.configure("")
