@@ -101,7 +101,7 @@ impl Pager {
         let failed = mapped.into_iter().filter_map(|(start, len)| Some((start, self.open(start, len, &[peer]).err()?)));
         // Another thread may have unmapped it meanwhile.
         let mut failed = failed.filter(|(start, _)| lock(&self.shared).mapped.contains_key(start));
-        let admitted = failed.next().map_or(Ok(()), |(_, error)| Err(error));
+        let admitted = failed.try_for_each(|(_, error)| Err(error));
         admitted.inspect_err(|_| lock(&self.shared).peers.retain(|other| *other != peer))
     }
 

@@ -13,7 +13,7 @@ use crate::access::Touched;
 use crate::host::Host;
 use crate::memory::HostPtr;
 use crate::process;
-use crate::virtual_memory::{self, Pager, refused};
+use crate::virtual_memory::{self, NOT_EXPORTED, Pager, refused};
 
 /// The files of the memory of `alloc` that other processes can map.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ unsafe impl Interprocess<HostPtr> for Host {
     }
 
     fn import(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<HostPtr> {
-        self.pager()?.map_foreign(exported.file.as_ref().ok_or(NO_FILE)?, len)
+        self.pager()?.map_foreign(exported.file.as_ref().ok_or(NOT_EXPORTED)?, len)
     }
 
     unsafe fn close(&self, ptr: HostPtr, _len: NonZeroU64) {
@@ -99,11 +99,8 @@ unsafe impl Interprocess<HostPtr> for Host {
     }
 
     fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages> {
-        let file = exported.file.as_ref().ok_or(NO_FILE)?.try_clone().map_err(|error| refused("fcntl", &error))?;
-        let offset = exported.bytes[..].try_into().map_err(|_| NO_FILE)?;
+        let file = exported.file.as_ref().ok_or(NOT_EXPORTED)?.try_clone().map_err(|error| refused("fcntl", &error))?;
+        let offset = exported.bytes[..].try_into().map_err(|_| NOT_EXPORTED)?;
         self.pager()?.foreign(file, u64::from_le_bytes(offset), len)
     }
 }
-
-const NO_FILE: DriverError =
-    DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "not memory that another process exported");

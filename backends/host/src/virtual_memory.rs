@@ -16,7 +16,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use accelerator_core::backend_kit::{Accounting, Health, byte_count, lock};
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
-use self::foreign::{FOREIGN, Foreign, UNKNOWN};
+pub(crate) use self::foreign::NOT_EXPORTED;
+use self::foreign::{FOREIGN, Foreign};
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr, full};
 use crate::process;
@@ -225,7 +226,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         self.health.check()?;
         if pages.handle >= FOREIGN {
             let foreign = lock(&self.foreign);
-            let Some((file, offset)) = foreign.pages.get(&pages.handle) else { return Err(UNKNOWN) };
+            let Some((file, offset)) = foreign.pages.get(&pages.handle) else { return Err(NOT_EXPORTED) };
             // SAFETY: The caller promises it.
             return unsafe { self.map_file(at, file, *offset, pages.len) };
         }

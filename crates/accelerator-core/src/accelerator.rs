@@ -2,7 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, EventFlags, StreamKind};
@@ -10,7 +10,7 @@ use crate::current::{current_stream, exchange_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
 use crate::stream::{Instance, Stream, Streams};
-use crate::sync::lock;
+use crate::sync::{InUse, lock};
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
 /// The devices that [`Accelerator::open`] has opened, by backend and number.
@@ -28,7 +28,7 @@ pub struct Accelerator<B: Backend> {
     /// What waits for the end of captures. Each returns whether it is done.
     after_captures: Mutex<Vec<Box<dyn FnMut() -> bool + Send>>>,
     /// Values in use that there is one of, by name.
-    unique: Mutex<BTreeMap<Vec<u8>, Weak<dyn Any + Send + Sync>>>,
+    unique: Mutex<InUse<Vec<u8>, dyn Any + Send + Sync>>,
 }
 
 impl<B: Backend> Accelerator<B> {
@@ -238,13 +238,13 @@ impl<B: Backend> Accelerator<B> {
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
         let mut all = lock(&self.unique); // held meanwhile, so that it is made once
-        all.retain(|_, value| value.strong_count() > 0);
-        if let Some(Ok(value)) = all.get(&name).and_then(Weak::upgrade).map(Arc::downcast) {
+        all.forget_unused();
+        if let Some(Ok(value)) = all.get(&name).map(Arc::downcast) {
             return Ok(value);
         }
         let made = Arc::new(make()?);
-        let weak: Weak<T> = Arc::downgrade(&made);
-        all.insert(name, weak);
+        let any: Arc<dyn Any + Send + Sync> = made.clone();
+        all.insert(name, &any);
         Ok(made)
     }
 

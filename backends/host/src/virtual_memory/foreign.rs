@@ -74,8 +74,8 @@ fn check_len(file: &File, len: u64) -> DriverResult<()> {
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     let stays = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
     let there = file.metadata().map_err(|error| refused("fstat", &error))?.len();
-    if stays && len <= there { Ok(()) } else { Err(UNKNOWN) }
+    if stays && len <= there { Ok(()) } else { Err(NOT_EXPORTED) }
 }
 
-pub(super) const UNKNOWN: DriverError =
+pub(crate) const NOT_EXPORTED: DriverError =
     DriverError::refused(DriverErrorKind::InvalidArgument, "mmap", "not memory that another process exported");

@@ -68,6 +68,11 @@ fn allocated(device: Device) -> i64 {
     device.statistics().allocated_bytes.all.current
 }
 
+/// The number of exports so far, of segments and of pages.
+fn exports(device: Device) -> [u64; 2] {
+    [Call::Export, Call::ExportPages].map(|call| device.calls(call))
+}
+
 fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
     for settings in settings(context) {
         let device = context.device_with(512 * MIB, settings)?;
@@ -97,7 +102,7 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
             imports_become(&buffer, 1)?;
             buffers.push(buffer);
         }
-        let exported = [Call::Export, Call::ExportPages].map(|call| device.calls(call));
+        let exported = exports(device);
         for (number, buffer) in buffers.iter_mut().enumerate() {
             expect(&mut other, &format!("fill {number} {}", number + 101), "", "it writes")?;
             holds(buffer, number as u8 + 101, stream, "this process reads what the other one wrote")?;
@@ -113,8 +118,7 @@ fn both_processes_see_the_same_bytes(context: &Context) -> Outcome {
             expect(&mut other, &format!("read {number}"), &(number + 201).to_string(), "the first import stays")?;
             imports_become(buffer, 1)?;
         }
-        let again = [Call::Export, Call::ExportPages].map(|call| device.calls(call));
-        assert_eq!(again, exported, "memory is exported once, however often it is imported");
+        assert_eq!(exports(device), exported, "memory is exported once, however often it is imported");
         for (number, buffer) in buffers.iter().enumerate() {
             expect(&mut other, &format!("drop {number}"), "", "it ends the import")?;
             imports_become(buffer, 0)?;
@@ -131,8 +135,8 @@ fn imports_of_a_segment_are_one(device: Device, other: &mut OtherProcess) -> Out
     let count = |sockets: String| sockets.parse::<u32>().map_err(|error| error.to_string());
     let before = count(other.ask("sockets")?)?;
     let mut buffers: Vec<_> = (0..20).map(|_| device.filled(1000, 1)).collect::<Result<_, _>>()?;
-    let exports = || device.calls(Call::Export) + device.calls(Call::ExportPages);
-    let exported = exports();
+    let count_exports = || exports(device).iter().sum::<u64>();
+    let exported = count_exports();
     for (number, buffer) in buffers.iter_mut().enumerate() {
         buffer.fill(number as u8, device.default_stream())?;
         device.default_stream().synchronize()?;
@@ -140,7 +144,7 @@ fn imports_of_a_segment_are_one(device: Device, other: &mut OtherProcess) -> Out
         expect(other, &format!("read {number}"), &number.to_string(), "it reads the bytes of this buffer")?;
         expect(other, "left", "1", "the memory of one segment is mapped once")?;
     }
-    assert_eq!(exports() - exported, 1, "a segment is exported once, however many buffers of it are shared");
+    assert_eq!(count_exports() - exported, 1, "a segment is exported once, however many buffers of it are shared");
     expect(other, "sockets", &(before + 1).to_string(), "20 imports need one connection")?;
     for number in 0..buffers.len() {
         expect(other, &format!("drop {number}"), "", "it ends the import")?;

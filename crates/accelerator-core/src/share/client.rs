@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
@@ -76,13 +76,13 @@ impl Link {
     /// Returns the connection to the server with this name.
     fn to(name: &Secret) -> Result<Arc<Self>, SharingProblem> {
         let links = &OfProcess::this().links;
-        if let Some(link) = lock(links).get(name).and_then(Weak::upgrade) {
+        if let Some(link) = lock(links).get(name) {
             return Ok(link);
         }
         let link = Self::new(connected(name)?, *name);
         let mut links = lock(links);
-        links.retain(|_, link| link.strong_count() > 0);
-        links.insert(*name, Arc::downgrade(&link)); // if another thread was faster, both are used
+        links.forget_unused();
+        links.insert(*name, &link); // if another thread was faster, both are used
         Ok(link)
     }
 

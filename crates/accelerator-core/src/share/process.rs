@@ -1,13 +1,13 @@
 //! What belongs to one process, and not to the children that it forks: they have neither the threads nor the
 //! connections of their parent. They must not even take its locks, which a thread that they do not have may hold.
 
-use std::collections::HashMap;
 use std::process;
-use std::sync::{Mutex, OnceLock, Weak};
+use std::sync::{Mutex, OnceLock};
 
 use super::client::Link;
 use super::server::Server;
 use super::socket::Secret;
+use crate::sync::InUse;
 
 #[derive(Debug)]
 pub(super) struct OfProcess {
@@ -15,7 +15,7 @@ pub(super) struct OfProcess {
     /// Started by the first registration.
     pub(super) server: Mutex<Option<Server>>,
     /// The connections to servers of other processes, by name.
-    pub(super) links: Mutex<HashMap<Secret, Weak<Link>>>,
+    pub(super) links: Mutex<InUse<Secret, Link>>,
     /// What belongs to a child, after a fork.
     child: OnceLock<Box<Self>>,
 }

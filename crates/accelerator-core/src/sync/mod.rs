@@ -4,6 +4,7 @@ mod barrier;
 mod callbacks;
 mod gate;
 mod in_flight;
+mod in_use;
 mod owned_lock;
 mod thread_number;
 
@@ -11,6 +12,7 @@ pub(crate) use self::callbacks::Callbacks;
 pub use self::callbacks::HookId;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::in_flight::{InFlight, Step};
+pub(crate) use self::in_use::InUse;
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};

@@ -2,13 +2,13 @@
 #![allow(unsafe_code)] // exports segments
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use super::DeviceAllocator;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{BlockId, PageRange, SegmentId};
 use crate::share::{Description, Export, Form, Piece, SharedMemory};
-use crate::sync::lock;
+use crate::sync::{InUse, lock};
 use crate::types::{Device, DriverErrorKind, DriverResult, Error, Result, SharingProblem};
 
 /// The blocks that are shared.
@@ -17,7 +17,7 @@ pub(super) struct SharedBlocks {
     /// Their number in each arena.
     counts: Mutex<BTreeMap<ArenaId, usize>>,
     /// The segments that contain them, so that each is exported only once.
-    exported: Mutex<BTreeMap<(ArenaId, SegmentId), Weak<Export>>>,
+    exported: Mutex<InUse<(ArenaId, SegmentId), Export>>,
 }
 
 /// Counts a block as shared until it is dropped.
@@ -81,15 +81,13 @@ impl DeviceAllocator {
             return Ok((Form::Pages, offset, pieces));
         }
         let mut all = lock(&self.shared_blocks.exported); // held meanwhile, so that it is exported once
-        all.retain(|_, one| one.strong_count() > 0);
-        let place = (arena, bytes.segment);
-        let export = match all.get(&place).and_then(Weak::upgrade) {
-            Some(export) => export,
+        all.forget_unused();
+        let export = all.get_or_make((arena, bytes.segment), || {
             // SAFETY: The segment has no pages, so the driver's `alloc` returned it. It cannot go back, since the block
             // is allocated.
-            None => Arc::new(Export::from(self.exported(unsafe { self.driver().export(base, size) })?)),
-        };
-        all.insert(place, Arc::downgrade(&export));
+            let exported = self.exported(unsafe { self.driver().export(base, size) })?;
+            Ok::<_, Error>(Arc::new(Export::from(exported)))
+        })?;
         Ok((Form::Segment, offset, vec![Piece { len: size, export }]))
     }
 

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::AddressSpace;
 use crate::alloc::blocks::{Base, PageRange, SegmentId};
 use crate::share::{Export, Piece};
+use crate::sync::InUse;
 use crate::types::DriverResult;
 use crate::virtual_memory::Pages;
 
@@ -22,7 +23,7 @@ pub(crate) struct Mappings {
     /// The lengths of pages that went back to the driver while their memory is paused, by the same key.
     asleep: BTreeMap<(SegmentId, u64), NonZeroU64>,
     /// The chunks that are exported, by the same key, so that each is exported only once.
-    exported: BTreeMap<(SegmentId, u64), Weak<Export>>,
+    exported: InUse<(SegmentId, u64), Export>,
 }
 
 /// The address range of a segment.
@@ -105,12 +106,10 @@ impl MappingsMut<'_> {
     /// Exports chunks to other processes.
     pub(crate) fn export(&mut self, chunks: &[(SegmentId, u64)]) -> DriverResult<Vec<Piece>> {
         let Mappings { chunks: all, exported, .. } = &mut *self.mappings;
-        exported.retain(|_, one| one.strong_count() > 0);
+        exported.forget_unused();
         let piece = |place: &(SegmentId, u64)| {
             let Some(pages) = all.get(place) else { unreachable!("existing chunks are exported") };
-            let before = exported.get(place).and_then(Weak::upgrade);
-            let export = before.map_or_else(|| Ok(Arc::new(Export::from(self.driver.export(pages)?))), Ok)?;
-            exported.insert(*place, Arc::downgrade(&export));
+            let export = exported.get_or_make(*place, || Ok(Arc::new(Export::from(self.driver.export(pages)?))))?;
             Ok(Piece { len: pages.len.get(), export })
         };
         chunks.iter().map(piece).collect()
