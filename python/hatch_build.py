@@ -1,7 +1,7 @@
-"""Builds what the wheel contains beside Python: the library of C functions, the program `accel`, and the part for each
-PyTorch that `ACCELERATOR_PREBUILD` names.
+"""Builds what the wheel contains beside Python: the libraries of C functions, the program `accel`, and the parts for
+each version of PyTorch that `ACCELERATOR_PREBUILD` names.
 
-That is a list of Pythons, separated by colons, into which PyTorch is installed. It needs a C++ compiler.
+That is a list of versions, separated by colons. It needs a C++ compiler, and PyPI.
 """
 
 import importlib
@@ -9,8 +9,10 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -28,15 +30,18 @@ class Build(BuildHookInterface):
         target, released = workspace()
         if self.metadata.version != released:
             raise RuntimeError(f"{PACKAGE} has version {self.metadata.version}, and the workspace {released}")
+        # Both libraries have the same name until one is renamed.
+        build("accelerator-torch", "--no-default-features", "--features=host")
+        cpu = target / PROFILE / "libaccelerator_torch_cpu.so"
+        shutil.copy(target / PROFILE / "libaccelerator_torch.so", cpu)
         build("accelerator-torch")
-        # A report needs no device, so the program has no backends.
+        # A report needs no device and no test, so the program has neither.
         build("accelerator-cli", "--no-default-features")
-        made = {target / PROFILE / name: name for name in ("libaccelerator_torch.so", "accel")}
+        made = {target / PROFILE / name: name for name in ("libaccelerator_torch.so", cpu.name, "accel")}
         prebuilt = target / PROFILE / "prebuilt"
         prebuilt.mkdir(exist_ok=True)
-        for python in filter(None, os.environ.get("ACCELERATOR_PREBUILD", "").split(os.pathsep)):
-            part = prebuild(python, prebuilt)
-            made[part] = f"prebuilt/{part.name}"
+        for pytorch in filter(None, os.environ.get("ACCELERATOR_PREBUILD", "").split(":")):
+            made |= {part: f"prebuilt/{part.name}" for part in prebuild(pytorch, prebuilt)}
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(made)}"
         for file, name in made.items():
@@ -56,17 +61,18 @@ def build(package, *features):
     subprocess.run([*command, f"--package={package}", *features], check=True)
 
 
-def prebuild(python, folder):
-    """Compiles the part for the PyTorch of this Python. Returns its file."""
-    # PyTorch need not work here, so it is found without being imported.
-    find = "import importlib.metadata as m; print(m.distribution('torch').locate_file('torch'))"
-    packages = Path(subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip())
-    version = re.search(r"^__version__ = '(.*)'$", (packages / "version.py").read_text(), re.M)[1]
+def prebuild(version, folder):
+    """Compiles the parts for this version of PyTorch. Returns their files."""
     sys.path.insert(0, str(HERE))
     subclass = importlib.import_module(f"{PACKAGE}._subclass")
-    part = folder / subclass.name(version)
-    subclass.build(version, packages, part)
-    return part
+    with tempfile.TemporaryDirectory() as packages:
+        importlib.import_module("pytorch_headers").fetch(version, packages)
+        torch = Path(packages) / "torch"
+        full = re.search(r"^__version__ = '(.*)'$", (torch / "version.py").read_text(), re.M)[1]  # such as 2.15.0+cu132
+        parts = [folder / subclass.name(full, kind) for kind in subclass.KINDS]
+        for kind, part in zip(subclass.KINDS, parts):
+            subclass.build(full, kind, torch, part)
+    return parts
 
 
 def platform_tag(files):

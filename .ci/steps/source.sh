@@ -14,7 +14,7 @@ step_clippy() {
   cargo clippy --package accelerator-rs --no-default-features --features cuda --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --features vulkan --locked -- --deny warnings
   cargo clippy --package accelerator-rs --no-default-features --features xpu --locked -- --deny warnings
-  for feature in '' cuda host opencl vulkan xpu; do
+  for feature in '' conformance cuda host opencl vulkan xpu; do
     cargo clippy --package accelerator-cli --no-default-features --features "$feature" --locked -- --deny warnings
   done
   cargo clippy --package accelerator-tracker --no-default-features --locked -- --deny warnings

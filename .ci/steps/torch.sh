@@ -10,10 +10,9 @@ step_torch() {
 step wheel 'the Python wheel: its size, contents and tag; without PyTorch; in unchanged programs; its reports and advice'
 step_wheel() {
   install g++ python3-venv binutils
-  local clean=$scratch/clean/bin prebuild
+  local clean=$scratch/clean/bin
   python3 -m venv "$scratch/clean"
-  prebuild=$(python/tests/pytorch)
-  ACCELERATOR_PREBUILD=$prebuild "$clean/pip" wheel --quiet --no-deps --wheel-dir "$scratch/wheel" ./python
+  ACCELERATOR_PREBUILD=2.15.0:2.14.1:2.13.0 "$clean/pip" wheel --quiet --no-deps --wheel-dir "$scratch/wheel" ./python
   "$clean/pip" install --quiet --no-index "$scratch"/wheel/*.whl
   "$clean/python" -B python/tests/wheel.py "$scratch"/wheel/*.whl
   ACCELERATOR_WHEEL=$(echo "$scratch"/wheel/*.whl) python/tests/run test_environment test_tools

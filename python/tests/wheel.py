@@ -17,7 +17,7 @@ from pathlib import Path
 
 WHEEL = Path(sys.argv.pop())
 SOURCES = Path(__file__).parent.parent / "accelerator_alloc"
-BINARIES = ("libaccelerator_torch.so", "accel")
+BINARIES = ("libaccelerator_torch.so", "libaccelerator_torch_cpu.so", "accel")
 # The libraries that every Linux has which manylinux allows.
 SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
 
@@ -40,6 +40,10 @@ class Wheel(unittest.TestCase):
         expected |= {f"{name}.dist-info/licenses/{file}" for file in licences}
         names = {name for name in zipfile.ZipFile(WHEEL).namelist() if "/prebuilt/" not in name}
         self.assertEqual(names, expected)
+
+    def test_it_has_the_parts_for_three_versions(self):
+        parts = [name.split("/")[-1].split("-")[0] for name in zipfile.ZipFile(WHEEL).namelist() if "/prebuilt/" in name]
+        self.assertEqual(sorted(parts), 3 * ["cpu"] + 3 * ["cuda"])
 
     def test_it_contains_the_texts_of_its_licences(self):
         with zipfile.ZipFile(WHEEL) as wheel:

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(not(feature = "conformance"), allow(dead_code, reason = "what only conformance and verify use"))]
 
 mod backends;
 mod bench;

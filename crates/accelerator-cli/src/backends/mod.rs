@@ -19,11 +19,14 @@ mod xpu;
 use std::fmt;
 use std::sync::Arc;
 
-use accelerator_conformance::{Plan, Sim};
+#[cfg(feature = "conformance")]
+use accelerator_conformance::Plan;
+use accelerator_conformance::Sim;
 use accelerator_core::{Backend, GIB, printable};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, Command};
 
+#[cfg(feature = "conformance")]
 pub(crate) use self::kernel::Launch;
 pub use self::kernel::{Launched, Saxpy};
 pub(crate) use self::offered::Entry;
@@ -88,6 +91,7 @@ impl Backends {
     }
 
     /// Returns the conformance suites of all backends, to be run together.
+    #[cfg(feature = "conformance")]
     pub fn conformance(&self) -> Plan {
         self.real().fold(Sim::suite().plan(), |plan, entry| plan.and(entry.plan()))
     }

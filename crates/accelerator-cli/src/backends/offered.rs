@@ -1,9 +1,13 @@
 //! A backend as `accel` offers it.
 
-use accelerator_conformance::{AnyBackend, Faulty, Opener, Plan, PlannedCase, Suite};
+use accelerator_conformance::{AnyBackend, Faulty, Opener, Suite};
+#[cfg(feature = "conformance")]
+use accelerator_conformance::{Plan, PlannedCase};
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, DriverResult, Error, Result, Unavailable};
 
-use super::kernel::{Launch, Launched, Saxpy};
+#[cfg(feature = "conformance")]
+use super::kernel::Launch;
+use super::kernel::{Launched, Saxpy};
 
 /// A backend that `accel` offers under the name of its [kind](Backend::KIND).
 ///
@@ -80,8 +84,11 @@ pub(crate) trait Entry: Send + Sync {
     fn opener(&self) -> Opener;
     /// Opens the first device for a replay, limited to `capacity` bytes if a number is given.
     fn replayed(&self, capacity: Option<u64>) -> Result<Faulty<AnyBackend>>;
+    #[cfg(feature = "conformance")]
     fn cases(&self) -> Vec<PlannedCase>;
+    #[cfg(feature = "conformance")]
     fn plan(&self) -> Plan;
+    #[cfg(feature = "conformance")]
     fn saxpy(&self) -> Option<Box<Launch<AnyBackend>>>;
 }
 
@@ -134,14 +141,17 @@ impl<B: Backend> Entry for Offered<B> {
         }
     }
 
+    #[cfg(feature = "conformance")]
     fn cases(&self) -> Vec<PlannedCase> {
         (self.suite)().cases()
     }
 
+    #[cfg(feature = "conformance")]
     fn plan(&self) -> Plan {
         (self.suite)().plan()
     }
 
+    #[cfg(feature = "conformance")]
     fn saxpy(&self) -> Option<Box<Launch<AnyBackend>>> {
         let saxpy = self.saxpy?;
         Some(Box::new(move |a, x, y, stream| Saxpy::launch(saxpy, a, x, y, stream)))

@@ -3,6 +3,7 @@
 mod advise;
 mod bench;
 mod compare;
+#[cfg(feature = "conformance")]
 mod conformance;
 mod convert;
 mod info;
@@ -11,6 +12,7 @@ mod reading;
 mod replay;
 mod report;
 mod tracker;
+#[cfg(feature = "conformance")]
 mod verify;
 
 use std::process::ExitCode;
@@ -34,12 +36,14 @@ pub enum Command {
     /// Show where the memory went: as a page, as pictures, or as a trace for Perfetto.
     Report(Box<report::Arguments>),
     /// Run the conformance suite on this machine.
+    #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// Show which operators used the most memory, from a tracker file.
     Tracker(tracker::Arguments),
     /// Measure the allocator's host time.
     Bench(Box<bench::Arguments>),
     /// Test and measure a backend on this machine, and write a report in Markdown.
+    #[cfg(feature = "conformance")]
     Verify(verify::Arguments),
 }
 
@@ -54,9 +58,11 @@ pub fn run(command: Command, backends: &Backends) -> Result<ExitCode, Failure> {
         Command::Advise(arguments) => advise::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, backends),
         Command::Tracker(arguments) => tracker::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments, backends),
+        #[cfg(feature = "conformance")]
         Command::Verify(arguments) => verify::run(&arguments, backends),
     };
     ended.map_err(Failure::with_advice)
