@@ -20,8 +20,8 @@ const BACKENDS: [(&str, usize, &[&str]); 5] = [
     ("backends/cuda", 960, &["devices.rs", "marks.rs", "native.rs", "view.rs"]),
     (
         "backends/host",
-        600,
-        &["access.rs", "foreign.rs", "interprocess.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"],
+        640,
+        &["access.rs", "foreign.rs", "interprocess.rs", "launch.rs", "private.rs", "ranges.rs", "virtual_memory.rs"],
     ),
     ("backends/opencl", 1010, &["devices.rs", "kernel_argument.rs", "launch.rs", "native.rs", "ocl.rs"]),
     (

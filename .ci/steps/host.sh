@@ -48,6 +48,7 @@ step_conformance() {
   programs
   "$built/accel" conformance --backend sim
   conformance host
+  ACCELERATOR_HOST_INHERITED=1 conformance host
 }
 
 # It has its own workspace and its own Cargo.lock, with the versions of ours. After an update of ours, copy ours there

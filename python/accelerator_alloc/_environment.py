@@ -4,10 +4,12 @@ import os
 import warnings
 
 VARIABLE = "ACCELERATOR_TORCH"
+_DEVICES = {"1": ["cuda"], "cuda": ["cuda"], "cpu": ["cpu"], "cuda,cpu": ["cuda", "cpu"]}
 
 
 def switch():
-    """Installs the allocator if ``ACCELERATOR_TORCH`` is 1. PyTorch calls this at the end of ``import torch``.
+    """Installs the allocator for the devices that ``ACCELERATOR_TORCH`` names. PyTorch calls this at the end of
+    ``import torch``.
 
     An error is a warning: PyTorch then works, with its own allocator.
     """
@@ -15,11 +17,12 @@ def switch():
     if value in ("", "0"):
         return
     try:
-        if value != "1":
-            raise ValueError(f"{VARIABLE} is {value!r}: expected 1, or 0 for PyTorch's own allocator")
+        if value not in _DEVICES:
+            raise ValueError(f"{VARIABLE} is {value!r}: expected 1, cpu, or 0 for PyTorch's own allocator")
         from ._install import install
 
-        install()
+        for device in _DEVICES[value]:
+            install(device=device)
     except Exception as error:
         # The program that imports PyTorch cannot catch an error of it, and may need no GPU.
         message = f"PyTorch keeps its own allocator, although {VARIABLE} is set: {error}"

@@ -10,9 +10,23 @@ from ._error import AcceleratorError
 _HERE = Path(__file__).parent
 
 
-def path():
-    """Returns the file of the library: the wheel's, or that of ``ACCELERATOR_TORCH_LIBRARY``."""
-    return os.environ.get("ACCELERATOR_TORCH_LIBRARY") or str(_HERE / "libaccelerator_torch.so")
+class PoolNumber(ctypes.Structure):
+    """The number of a pool; 0 for all memory outside of pools."""
+
+    _fields_ = [("graph", ctypes.c_uint64), ("user", ctypes.c_uint64)]
+
+
+# Each kind of device: the library in the wheel, and the variable that names another one.
+_LIBRARIES = {
+    "cuda": ("libaccelerator_torch.so", "ACCELERATOR_TORCH_LIBRARY"),
+    "cpu": ("libaccelerator_torch_cpu.so", "ACCELERATOR_TORCH_CPU_LIBRARY"),
+}
+
+
+def path(device):
+    """Returns the file of the library for a kind of device."""
+    name, variable = _LIBRARIES[device]
+    return os.environ.get(variable) or str(_HERE / name)
 
 
 def opened(file):
@@ -27,15 +41,24 @@ def opened(file):
 
 
 @functools.cache
-def load():
-    """Loads the library once.
+def load(device="cuda"):
+    """Loads the library for a kind of device once.
 
     :raises AcceleratorError: if it cannot be loaded, or is another one
     """
-    library = opened(path())
+    library = opened(path(device))
     try:
         library.accelerator_torch_last_error.restype = ctypes.c_char_p
         library.accelerator_torch_configure.argtypes = [ctypes.c_char_p]
     except AttributeError as error:
-        raise AcceleratorError(f"{path()} is not the library of this package") from error
+        raise AcceleratorError(f"{path(device)} is not the library of this package") from error
     return library
+
+
+def check(status, device="cuda"):
+    """Looks at the status that a function of a library returned.
+
+    :raises AcceleratorError: with the library's last error, if it is not 0
+    """
+    if status:
+        raise AcceleratorError(load(device).accelerator_torch_last_error().decode())

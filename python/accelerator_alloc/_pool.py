@@ -6,14 +6,10 @@ import threading
 
 from . import _library
 from ._error import AcceleratorError
-from ._install import is_installed
+from ._install import installed_library
 
 _lock = threading.Lock()
 _pools = {}
-
-
-class _Number(ctypes.Structure):
-    _fields_ = [("graph", ctypes.c_uint64), ("user", ctypes.c_uint64)]
 
 
 class _Report(ctypes.Structure):
@@ -33,8 +29,7 @@ def pool(name, device=None):
     :param device: the number of the CUDA device; the current one if none is given
     :raises AcceleratorError: if the allocator is not installed, or the device has no virtual memory
     """
-    if not is_installed():
-        raise AcceleratorError("the allocator is not installed: call install() first")
+    installed_library("cuda")
     import torch
 
     device = torch.cuda.current_device() if device is None else int(device)
@@ -63,8 +58,8 @@ class Pool:
         self._guards = threading.local()
         self._lock = threading.Lock()  # of the handle
         open_pool = _library.load().accelerator_torch_pool_open
-        open_pool.argtypes = [ctypes.c_int, _Number, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
-        _check(open_pool(device, _Number(*self._pool.id), name.encode(), ctypes.byref(self._handle)))
+        open_pool.argtypes = [ctypes.c_int, _library.PoolNumber, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
+        _library.check(open_pool(device, _library.PoolNumber(*self._pool.id), name.encode(), ctypes.byref(self._handle)))
         self._own_uses = self._pool.use_count()
         self._is_paused = False
 
@@ -135,7 +130,7 @@ class Pool:
         report = _Report()
         with self._lock:
             self._open()
-            _check(pause(self._handle, kind, path, ctypes.byref(report)))
+            _library.check(pause(self._handle, kind, path, ctypes.byref(report)))
             self._is_paused = True
         return report.bytes
 
@@ -151,11 +146,6 @@ class Pool:
         report = _Report()
         with self._lock:
             self._open()
-            _check(resume(self._handle, ctypes.byref(report)))
+            _library.check(resume(self._handle, ctypes.byref(report)))
             self._is_paused = False
         return report.bytes
-
-
-def _check(status):
-    if status:
-        raise AcceleratorError(_library.load().accelerator_torch_last_error().decode())

@@ -14,39 +14,45 @@ from . import _library
 from ._error import AcceleratorError
 
 _HERE = Path(__file__).parent
-_SOURCES = ("subclass.cpp", "records.h", "accelerator_torch.h")
+# Each kind of device: the sources, of which the first is compiled, and the libraries of PyTorch that it is linked with.
+_PARTS = {
+    "cuda": (("subclass.cpp", "records.h", "accelerator_torch.h"), ("c10_cuda", "c10")),
+    "cpu": (("cpu.cpp", "accelerator_torch.h"), ("c10",)),
+}
+KINDS = tuple(_PARTS)
 
 
-def load(torch):
-    """Loads the compiled part for this PyTorch: the wheel's, or that of the user's cache, which is compiled once.
+def load(torch, kind):
+    """Loads the compiled part for this PyTorch and a kind of device: the wheel's, or that of the user's cache, which is
+    compiled once.
 
     :raises AcceleratorError: if it is neither there nor can be compiled
     """
-    prebuilt = _HERE / "prebuilt" / name(torch.__version__)
+    prebuilt = _HERE / "prebuilt" / name(torch.__version__, kind)
     try:
         return ctypes.CDLL(str(prebuilt))
     except OSError:
         # The wheel has none for this PyTorch, or the C++ library of this system is too old for it.
-        return _library.opened(_kept(torch))
+        return _library.opened(_kept(torch, kind))
 
 
-def name(version):
-    """Returns the file name of the compiled part for this version of PyTorch."""
+def name(version, kind):
+    """Returns the file name of the compiled part for this version of PyTorch and a kind of device."""
     digest = hashlib.sha256(version.encode())
-    for source in _SOURCES:
+    for source in _PARTS[kind][0]:
         digest.update((_HERE / source).read_bytes())
-    return f"subclass-{digest.hexdigest()[:16]}.so"
+    return f"{kind}-{digest.hexdigest()[:16]}.so"
 
 
-def _kept(torch):
-    kept = _cache() / name(torch.__version__)
+def _kept(torch, kind):
+    kept = _cache() / name(torch.__version__, kind)
     try:
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
             # Several processes may do this at once. The last one to finish wins, and all results are the same.
             with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
                 made = Path(folder) / kept.name
-                build(torch.__version__, Path(torch.__file__).parent, made)
+                build(torch.__version__, kind, Path(torch.__file__).parent, made)
                 os.replace(made, kept)
     except OSError as error:
         raise AcceleratorError(f"the part for PyTorch {torch.__version__} cannot be built: {error}") from error
@@ -58,7 +64,7 @@ def _cache():
     return Path(folder) / "accelerator-alloc"
 
 
-def build(version, packages, target):
+def build(version, kind, packages, target):
     """Compiles the part for the PyTorch of this version in the folder ``packages``.
 
     :raises AcceleratorError: if there is no compiler, or it fails
@@ -66,9 +72,10 @@ def build(version, packages, target):
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++")]
     if not compiler[0]:
         raise AcceleratorError(f"there is no C++ compiler to build the part for PyTorch {version}: install g++")
-    includes = [packages / "include", *_cuda_headers(packages)]
+    (source, *_), libraries = _PARTS[kind]
+    includes = [packages / "include", *(_cuda_headers(packages) if kind == "cuda" else [])]
     command = [*compiler, "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", *(f"-I{folder}" for folder in includes)]
-    command += [str(_HERE / "subclass.cpp"), f"-L{packages / 'lib'}", "-lc10_cuda", "-lc10", "-o", str(target)]
+    command += [str(_HERE / source), f"-L{packages / 'lib'}", *(f"-l{library}" for library in libraries), "-o", str(target)]
     # A preloaded driver, such as a simulated one, is not for the compiler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     built = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -55,24 +55,31 @@ struct Settings {
   char text[512];
 };
 
-constexpr uint32_t INTERFACE_CPU = 4 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
+constexpr uint32_t INTERFACE_CPU = 5 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
 constexpr int DONE = 0, OUT_OF_MEMORY = 1;
 constexpr int FREED = 0, FOREIGN = 1;
 constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
 
-// The functions by their names without `accelerator_torch_`.
+// The functions by their names without `accelerator_torch_`: those of all devices, and those of one kind.
 #define ACCELERATOR_TORCH_FUNCTIONS(F)                                                                 \
   F(uint32_t, interface, ())                                                                           \
   F(const char*, last_error, ())                                                                       \
-  F(Shortage, last_shortage, ())                                                                       \
   F(int, start, (const char*, bool (*)()))                                                             \
+  F(Usage, usage, (uint64_t))                                                                          \
+  F(int, raw_allocate, (size_t, int, void*, uint64_t*))                                                \
+  F(int, raw_free, (uint64_t))
+
+#define ACCELERATOR_TORCH_CPU_FUNCTIONS(F)                                                             \
+  F(void, fork_begin, ())                                                                              \
+  F(void, fork_end, ())                                                                                \
+  F(bool, forget, (uint64_t))
+
+#define ACCELERATOR_TORCH_CUDA_FUNCTIONS(F)                                                            \
+  F(Shortage, last_shortage, ())                                                                       \
   F(int, set_caching, (bool))                                                                          \
   F(int, allocate, (size_t, int, void*, Memory*))                                                      \
   F(void, free, (uint64_t))                                                                            \
   F(int, record_use, (uint64_t, void*))                                                                \
-  F(Usage, usage, (uint64_t))                                                                          \
-  F(int, raw_allocate, (size_t, int, void*, uint64_t*))                                                \
-  F(int, raw_free, (uint64_t))                                                                         \
   F(void, keep_address, (Memory))                                                                      \
   F(bool, owns, (uint64_t))                                                                            \
   F(Range, segment_at, (uint64_t))                                                                     \
@@ -108,10 +115,25 @@ constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
   F(void, checkpoint_drop, (void*))                                                                    \
   F(int, checkpoint_restore, (int, const void*, void (*)(void*, uint64_t, uint64_t), void*))
 
-struct Library {
 #define DECLARE(result, name, arguments) result(*name) arguments;
+
+struct Library {
   ACCELERATOR_TORCH_FUNCTIONS(DECLARE)
-#undef DECLARE
 };
+
+struct CpuLibrary : Library {
+  ACCELERATOR_TORCH_CPU_FUNCTIONS(DECLARE)
+};
+
+struct CudaLibrary : Library {
+  ACCELERATOR_TORCH_CUDA_FUNCTIONS(DECLARE)
+};
+
+#undef DECLARE
+
+// Finds functions in an opened library. Returns from the caller with what is missing.
+#define ACCELERATOR_TORCH_FIND(result, name, arguments)                                                \
+  library.name = reinterpret_cast<result(*) arguments>(dlsym(handle, "accelerator_torch_" #name));     \
+  if (!library.name) return "the library lacks accelerator_torch_" #name;
 
 }  // namespace accelerator

@@ -40,7 +40,7 @@ using c10::CachingDeviceAllocator::RecordContext;
 using c10::CachingDeviceAllocator::TraceEntry;
 using namespace c10::cuda::CUDACachingAllocator;
 
-Library library;
+CudaLibrary library;
 CUDAAllocator* native = nullptr;
 bool is_installed = false; // false again after an uninstallation, which tensors without memory may outlive
 bool is_late = false; // PyTorch's own allocator may have given out memory
@@ -659,11 +659,8 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
   if (!problem.empty()) return problem.c_str();
   void* handle = dlopen(path, RTLD_NOW);
   if (!handle) return dlerror();
-#define FIND(result, name, arguments)                                                                       \
-  library.name = reinterpret_cast<result(*) arguments>(dlsym(handle, "accelerator_torch_" #name));          \
-  if (!library.name) return "the library lacks accelerator_torch_" #name;
-  ACCELERATOR_TORCH_FUNCTIONS(FIND)
-#undef FIND
+  ACCELERATOR_TORCH_FUNCTIONS(ACCELERATOR_TORCH_FIND)
+  ACCELERATOR_TORCH_CUDA_FUNCTIONS(ACCELERATOR_TORCH_FIND)
   if (library.interface() != INTERFACE_CUDA) return "the library is of another version, or not for CUDA";
   if (library.start(settings, &free_memory) != DONE) return library.last_error();
   static const bool is_uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");

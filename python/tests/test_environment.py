@@ -45,7 +45,12 @@ class Environment(unittest.TestCase):
         out, error = program("-c", NAME, ACCELERATOR_TORCH="yes")
         self.assertEqual(out, "native")
         self.assertIn("RuntimeWarning: PyTorch keeps its own allocator, although ACCELERATOR_TORCH is set", error)
-        self.assertIn("ACCELERATOR_TORCH is 'yes': expected 1, or 0 for PyTorch's own allocator", error)
+        self.assertIn("ACCELERATOR_TORCH is 'yes': expected 1, cpu, or 0 for PyTorch's own allocator", error)
+
+    def test_tensors_of_the_cpu_are_switched_by_name(self):
+        text = "import accelerator_alloc, torch\nprint(*map(accelerator_alloc.is_installed, ('cuda', 'cpu')))\n"
+        for value, installed in (("cpu", "False True"), ("cuda,cpu", "True True"), ("1", "True False")):
+            self.assertEqual(program("-c", text, ACCELERATOR_TORCH=value), (installed, ""))
 
     def test_settings_of_the_environment_count(self):
         text = "import torch\ntorch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"

@@ -79,16 +79,22 @@ class Installation(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             empty = {"XDG_CACHE_HOME": folder, "CXX": "", "PATH": folder}
-            for wrong, told in (
-                ({"ACCELERATOR_TORCH_LIBRARY": "/nowhere/a.so"}, "a library cannot be loaded: /nowhere/a.so"),
-                ({"ACCELERATOR_TORCH_LIBRARY": ctypes.util.find_library("c")}, "is not the library of this package"),
-                (empty, "there is no C.. compiler"),
-                ({**empty, "CXX": "no-such-compiler -O3"}, "cannot be built: .*no-such-compiler"),
-                ({"XDG_CACHE_HOME": "/dev/null"}, "cannot be built: .*/dev/null"),
-                ({"XDG_CACHE_HOME": folder, "ACCELERATOR_CUDA_INCLUDE": folder}, "does not compile: .*cuda"),
+            for wrong, told, device in (
+                ({"ACCELERATOR_TORCH_LIBRARY": "/nowhere/a.so"}, "a library cannot be loaded: /nowhere/a.so", "cuda"),
+                (
+                    {"ACCELERATOR_TORCH_LIBRARY": ctypes.util.find_library("c")},
+                    "is not the library of this package",
+                    "cuda",
+                ),
+                (empty, "there is no C.. compiler", "cpu"),
+                ({**empty, "CXX": "no-such-compiler -O3"}, "cannot be built: .*no-such-compiler", "cpu"),
+                ({"XDG_CACHE_HOME": "/dev/null"}, "cannot be built: .*/dev/null", "cpu"),
             ):
-                text = f"try:\n import accelerator_alloc\n accelerator_alloc.install()\nfinally:\n {NAME.splitlines()[0]}"
-                out, error = program(text + "\n print(torch.cuda.get_allocator_backend())", **wrong)
+                text = (
+                    f"try:\n import accelerator_alloc\n accelerator_alloc.install(device='{device}')\n"
+                    "finally:\n import torch\n print(torch.cuda.get_allocator_backend())"
+                )
+                out, error = program(text, **wrong)
                 self.assertEqual(out, "native", wrong)
                 self.assertRegex(error, f"AcceleratorError: .*{told}")
 

@@ -1,6 +1,6 @@
 """Trains one of three models for a few steps, with sizes that change, on whatever allocator serves this process.
 
-    train.py MODEL [--large] [--conf SETTINGS --ours] [--out FILE]
+    train.py MODEL [--large] [--conf SETTINGS --ours [--pluggable]] [--out FILE]
 
 Writes all statistics of torch.cuda.memory_stats() as JSON. Large models have the size of GPT-2 small or more. The
 simulated device runs no kernels, so shapes must not depend on values.
@@ -16,6 +16,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("model", choices=["transformer", "convolution", "experts"])
 parser.add_argument("--conf", default="")
 parser.add_argument("--ours", action="store_true")
+parser.add_argument("--pluggable", action="store_true")  # PyTorch has no statistics of it
 parser.add_argument("--large", action="store_true")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--out")
@@ -25,8 +26,8 @@ if options.conf and not options.ours:
     os.environ["PYTORCH_ALLOC_CONF"] = options.conf
 
 import torch
-from torch import nn
-from torch.nn import functional as F
+
+import models
 
 if options.ours:
     import accelerator_alloc
@@ -35,61 +36,6 @@ if options.ours:
 
 torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cudnn.enabled = False
-
-
-class Attention(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x):
-        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
-        return x + self.out(torch.softmax(q @ k.transpose(-1, -2), -1) @ v)
-
-
-class Mlp(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(self.norm(x))))
-
-
-class Experts(nn.Module):
-    """Each of four experts gets a part of the tokens, whose length differs by expert."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.experts = nn.ModuleList(Mlp(width) for _ in range(4))
-
-    def forward(self, x):
-        flat = x.flatten(0, 1)
-        sizes = [len(flat) * share // 16 for share in (7, 5, 3)]
-        parts = flat.split([*sizes, len(flat) - sum(sizes)])
-        return torch.cat([expert(part) for expert, part in zip(self.experts, parts)]).view_as(x)
-
-
-class Language(nn.Module):
-    def __init__(self, block):
-        super().__init__()
-        width, layers, words = (768, 12, 50257) if options.large else (256, 4, 8192)
-        self.embed, self.head = nn.Embedding(words, width), nn.Linear(width, words)
-        self.blocks = nn.ModuleList(nn.Sequential(Attention(width), block(width)) for _ in range(layers))
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-
-def convolution():
-    layers, channels = [], 3
-    for wider in (64, 128, 256, 512, 1024) if options.large else (32, 64, 128):
-        layers += [nn.Conv2d(channels, wider, 3, padding=1), nn.BatchNorm2d(wider), nn.ReLU(), nn.MaxPool2d(2)]
-        channels = wider
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
 def images(step):
@@ -102,11 +48,12 @@ def tokens(step):
     return torch.zeros(8, length - 37 * (step % 4), dtype=torch.long, device="cuda")
 
 
-model, batch = {
-    "transformer": lambda: (Language(Mlp), tokens),
-    "convolution": lambda: (convolution(), images),
-    "experts": lambda: (Language(Experts), tokens),
-}[options.model]()
+if options.model == "convolution":
+    widths = (64, 128, 256, 512, 1024) if options.large else (32, 64, 128)
+    model, batch = models.convolution(*widths), images
+else:
+    sizes = (768, 12, 50257) if options.large else (256, 4, 8192)  # width, layers, words
+    model, batch = getattr(models, options.model)(*sizes), tokens
 
 if options.snapshot:
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=100_000)
@@ -127,7 +74,8 @@ for step in range(options.steps):
 there = torch.arange(1000.0)
 assert torch.equal(there.cuda().cpu(), there), "bytes change on their way to the device and back"
 assert simulated.violations() == 0, "work touched memory that was not the program's"
-statistics = {key: int(value) for key, value in torch.cuda.memory_stats().items()}
+memory_stats = (lambda: accelerator_alloc.memory_stats("cuda")) if options.pluggable else torch.cuda.memory_stats
+statistics = {key: int(value) for key, value in memory_stats().items()}
 if options.out:
     with open(options.out, "w") as file:
         json.dump(statistics, file)

@@ -115,6 +115,30 @@ processes! { on_host:
         }
     }
 
+    fn a_forked_child_has_copies_of_inherited_memory() {
+        for settings in SETTINGS {
+            let config = AllocatorConfig::default().updated(settings).unwrap();
+            let device = Accelerator::new(Host::open_inherited(0).unwrap(), 0, config).unwrap();
+            let stream = device.default_stream();
+            let mut buffer = device.allocate(5 * MIB, stream).unwrap();
+            buffer.fill(7, stream).unwrap();
+            stream.synchronize().unwrap();
+            let at = buffer.ptr().unwrap().as_ptr();
+            let status = forked(|| {
+                // SAFETY: The child has copies of the parent's bytes.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(at, 5 << 20) };
+                let are_there = bytes.iter().all(|byte| *byte == 7);
+                bytes.fill(9);
+                let fails = device.synchronize().is_err();
+                drop(buffer);
+                i32::from(!are_there || !fails)
+            });
+            assert_eq!(status, 0, "with `{settings}`: signal {}, code {}", status & 127, status >> 8);
+            // SAFETY: No work writes these bytes.
+            assert_eq!(unsafe { at.read() }, 7, "with `{settings}`");
+        }
+    }
+
     fn a_device_that_is_opened_after_the_fork_works() {
         let parents = device("");
         let status = forked(|| {

@@ -76,10 +76,11 @@ pub(crate) struct Access {
 
 impl Access {
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "nothing else maps memory"))]
-    pub(crate) fn new(accounting: &Arc<Accounting>) -> Self {
+    pub(crate) fn new(accounting: &Arc<Accounting>, is_inherited: bool) -> Self {
         Self {
+            // Memory that children inherit has one address.
             #[cfg(target_os = "linux")]
-            pager: Pager::new(Arc::clone(accounting)),
+            pager: if is_inherited { None } else { Pager::new(Arc::clone(accounting)) },
             running: Mutex::default(),
             changed: Condvar::new(),
         }

@@ -17,10 +17,13 @@ use crate::access::{Access, Touched};
 use crate::graphs::Node;
 use crate::memory::{self, HostPtr, Memory};
 use crate::process;
+#[cfg(target_os = "linux")]
+use crate::virtual_memory::PrivatePager;
 use crate::worker::{HostEvent, HostStream, Record};
 
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
 const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
+const INHERITED: &str = "ACCELERATOR_HOST_INHERITED";
 
 /// The maximum number of devices. Each has at least one thread. PyTorch's limit is the same, as its device numbers have
 /// 8 bits.
@@ -32,13 +35,16 @@ const MAX_DEVICES: u32 = 128;
 /// hands out as much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` allows (such as `16GiB`).
 ///
 /// A device belongs to the process that made it. In a forked child every call fails with
-/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there.
+/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there, unless it is
+/// [inherited](Self::open_inherited).
 #[derive(Debug)]
 pub struct Host {
     pub(crate) health: Health,
     ordinal: u32,
     properties: DeviceProperties,
     pub(crate) memory: Memory,
+    #[cfg(target_os = "linux")]
+    private_pager: Option<PrivatePager>,
     streams: Mutex<Vec<HostStream>>,
     pub(crate) access: Arc<Access>,
     pub(crate) captures: Arc<Captures<Node>>,
@@ -47,15 +53,46 @@ pub struct Host {
 impl Host {
     /// Makes a device that hands out at most `capacity` bytes.
     pub fn new(ordinal: u32, capacity: u64) -> Self {
+        Self::with(ordinal, capacity, false)
+    }
+
+    /// Opens a device as [`open`](Backend::open) does, but a forked child has copies of its bytes, as it has of memory
+    /// from `malloc`. Other processes cannot import such memory. `ACCELERATOR_HOST_INHERITED=1` makes all devices so.
+    ///
+    /// # Errors
+    /// As for [`open`](Backend::open).
+    pub fn open_inherited(ordinal: u32) -> DriverResult<Self> {
+        Self::open_with(ordinal, true)
+    }
+
+    fn open_with(ordinal: u32, is_inherited: bool) -> DriverResult<Self> {
+        match (Self::probe(), capacity()) {
+            (Ok(count), Ok(capacity)) if ordinal < count => Ok(Self::with(ordinal, capacity, is_inherited)),
+            _ => {
+                let why = "no host device has this number";
+                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", why))
+            }
+        }
+    }
+
+    fn with(ordinal: u32, capacity: u64, is_inherited: bool) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let mut properties = DeviceProperties::new(format!("Host, {threads} hardware threads"), capacity);
         properties.driver = format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH);
         properties.alignment = memory::page_size();
         properties.capability = DeviceCapability::with(["float64"]);
-        let memory = Memory::new(capacity);
-        let access = Arc::new(Access::new(&memory.accounting));
-        let (health, streams, captures) = (process::health(), Mutex::default(), Arc::default());
-        Self { health, ordinal, properties, memory, streams, access, captures }
+        let memory = Memory::new(capacity, is_inherited);
+        Self {
+            health: process::health(),
+            ordinal,
+            properties,
+            #[cfg(target_os = "linux")]
+            private_pager: if is_inherited { PrivatePager::new(Arc::clone(&memory.accounting)) } else { None },
+            streams: Mutex::default(),
+            access: Arc::new(Access::new(&memory.accounting, is_inherited)),
+            memory,
+            captures: Arc::default(),
+        }
     }
 
     /// Runs work on a stream while no other work on the same bytes runs. It is for kernels on memory whose use is
@@ -124,6 +161,7 @@ unsafe impl Backend for Host {
 
     fn probe() -> Result<u32, Unavailable> {
         capacity()?;
+        is_inherited()?;
         let read = |devices: &str| devices.parse().ok().filter(|devices| *devices <= MAX_DEVICES);
         match read_variable(DEVICES, &format!("a number of devices up to {MAX_DEVICES}"), read)? {
             Some(0) => Err(Unavailable::new(format!("{DEVICES} is 0"))),
@@ -132,13 +170,7 @@ unsafe impl Backend for Host {
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        match (Self::probe(), capacity()) {
-            (Ok(count), Ok(capacity)) if ordinal < count => Ok(Self::new(ordinal, capacity)),
-            _ => {
-                let why = "no host device has this number";
-                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", why))
-            }
-        }
+        Self::open_with(ordinal, is_inherited().unwrap_or(false)) // whose error `probe` has told
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -279,7 +311,10 @@ unsafe impl Backend for Host {
 
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn accelerator_core::VirtualMemory<HostPtr>> {
-        self.access.pager().map(|pager| pager as _)
+        match &self.private_pager {
+            Some(pager) => Some(pager),
+            None => self.access.pager().map(|pager| pager as _),
+        }
     }
 }
 
@@ -301,6 +336,11 @@ impl Drop for Host {
 
 fn capacity() -> Result<u64, Unavailable> {
     Ok(read_capacity(CAPACITY)?.unwrap_or_else(memory::of_machine))
+}
+
+fn is_inherited() -> Result<bool, Unavailable> {
+    let read = |value: &str| ["0", "1"].iter().position(|expected| *expected == value).map(|place| place == 1);
+    Ok(read_variable(INHERITED, "0 or 1", read)?.unwrap_or(false))
 }
 
 fn address(place: Place<HostPtr>) -> DriverResult<HostPtr> {

@@ -47,6 +47,9 @@ impl DevicePtr for HostPtr {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) accounting: Arc<Accounting>,
+    /// Whether forked children have copies of it.
+    #[cfg(target_os = "linux")]
+    is_inherited: bool,
     maps: Mutex<HashMap<HostPtr, MmapRaw>>,
     /// The files of the memory that other processes can map.
     #[cfg(target_os = "linux")]
@@ -54,9 +57,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(capacity: u64) -> Self {
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "children always have copies"))]
+    pub(crate) fn new(capacity: u64, is_inherited: bool) -> Self {
         Self {
             accounting: Arc::new(Accounting::new(capacity)),
+            #[cfg(target_os = "linux")]
+            is_inherited,
             maps: Mutex::default(),
             #[cfg(target_os = "linux")]
             files: Files::default(),
@@ -71,7 +77,9 @@ impl Memory {
             // As with other device memory, a forked child has no use for it, and would cause copies when the parent
             // writes to its pages.
             #[cfg(target_os = "linux")]
-            map.advise(memmap2::Advice::DontFork).map_err(refused)?;
+            if !self.is_inherited {
+                map.advise(memmap2::Advice::DontFork).map_err(refused)?;
+            }
             Ok(map)
         })?;
         let start = HostPtr(map.as_mut_ptr());

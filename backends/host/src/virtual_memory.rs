@@ -1,6 +1,7 @@
 //! Address space and memory, separately: ranges of an in-memory file, mapped at any address.
 
 mod foreign;
+mod private;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -18,6 +19,7 @@ use accelerator_core::{DriverError, DriverErrorKind, DriverResult, MIB, Pages, V
 
 pub(crate) use self::foreign::NOT_EXPORTED;
 use self::foreign::{FOREIGN, Foreign};
+pub(crate) use self::private::PrivatePager;
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr, full};
 use crate::process;
@@ -38,7 +40,7 @@ pub(crate) struct Pager {
     /// Opened at the first allocation: most devices need none, and a process may be limited to few open files.
     file: OnceLock<File>,
     taken: Mutex<Taken>,
-    reservations: Mutex<HashMap<HostPtr, Reservation>>,
+    space: AddressSpace,
     /// Mappings by start address.
     mappings: Mutex<BTreeMap<usize, Mapping>>,
     /// Memory of other processes, by its handle.
@@ -62,6 +64,29 @@ struct Mapping {
     offset: usize,
 }
 
+/// The address space that a device has reserved.
+#[derive(Debug, Default)]
+struct AddressSpace(Mutex<HashMap<HostPtr, Reservation>>);
+
+impl AddressSpace {
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        let len = byte_count(len);
+        // SAFETY: New pages wherever the system has room. Nothing is replaced.
+        let start = unsafe { map_nothing(ptr::null_mut(), len, 0) }?;
+        lock(&self.0).insert(start, Reservation { start, len });
+        Ok(start)
+    }
+
+    fn release(&self, start: HostPtr) {
+        drop(lock(&self.0).remove(&start));
+    }
+
+    /// Forgets all of it, in a forked child: the addresses may belong to something else.
+    fn forget(&mut self) {
+        process::forget(&mut self.0);
+    }
+}
+
 /// Address space, given back when it is dropped.
 #[derive(Debug)]
 struct Reservation {
@@ -78,7 +103,7 @@ impl Pager {
             accounting,
             file: OnceLock::new(),
             taken: Mutex::default(),
-            reservations: Mutex::default(),
+            space: AddressSpace::default(),
             mappings: Mutex::default(),
             foreign: Mutex::default(),
         };
@@ -161,10 +186,6 @@ impl Pager {
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
         lock(&self.mappings)
     }
-
-    fn reservations(&self) -> MutexGuard<'_, HashMap<HostPtr, Reservation>> {
-        lock(&self.reservations)
-    }
 }
 
 // SAFETY: The system gives each reservation its own addresses. A range of the file belongs to one memory until that
@@ -183,18 +204,14 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
         self.health.check()?;
         whole_pages(len)?;
-        let len = byte_count(len);
-        // SAFETY: New pages wherever the system has room. Nothing is replaced.
-        let start = unsafe { map_nothing(ptr::null_mut(), len, 0) }?;
-        self.reservations().insert(start, Reservation { start, len });
-        Ok(start)
+        self.space.reserve(len)
     }
 
     unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
         if self.health.is_forked() {
             return; // the addresses may belong to something else
         }
-        drop(self.reservations().remove(&at));
+        self.space.release(at);
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
@@ -321,7 +338,7 @@ fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
 impl Drop for Pager {
     fn drop(&mut self) {
         if self.health.is_forked() {
-            process::forget(&mut self.reservations); // the addresses may belong to something else
+            self.space.forget();
         }
     }
 }

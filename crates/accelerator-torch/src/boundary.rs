@@ -9,15 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use accelerator_core::{Error, OutOfMemory, OutOfMemoryCause, Result};
 
 /// The call succeeded.
-const DONE: c_int = 0;
+pub(crate) const DONE: c_int = 0;
 /// There is not enough memory.
-const OUT_OF_MEMORY: c_int = 1;
+pub(crate) const OUT_OF_MEMORY: c_int = 1;
 /// Any other error.
 const FAILED: c_int = 2;
 
 /// The number of this interface, with that of its kind of device in PyTorch. Whoever calls the library compares it
 /// with the number that it was written for. It changes with each function and each layout.
-const INTERFACE: u32 = if cfg!(feature = "host") { 4 << 8 } else { 4 << 8 | 1 };
+const INTERFACE: u32 = if cfg!(feature = "host") { 5 << 8 } else { 5 << 8 | 1 };
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -77,12 +77,15 @@ fn told(error: &Error) -> c_int {
     OUT_OF_MEMORY
 }
 
-/// Returns the message in a form that begins as PyTorch's: programs look for "CUDA out of memory.".
+/// How PyTorch's messages about memory that ran out begin. Programs look for this.
+const OUT_OF_MEMORY_AS_PYTORCH: &str =
+    if cfg!(feature = "host") { "DefaultCPUAllocator: can't allocate memory:" } else { "CUDA out of memory." };
+
 fn as_pytorch(report: &OutOfMemory) -> String {
     let (text, device) = (report.to_string(), report.device);
     match text.strip_prefix(&format!("{device} out of memory: ")) {
-        Some(rest) => format!("CUDA out of memory. {device} {rest}"),
-        None => format!("CUDA out of memory. {text}"),
+        Some(rest) => format!("{OUT_OF_MEMORY_AS_PYTORCH} {device} {rest}"),
+        None => format!("{OUT_OF_MEMORY_AS_PYTORCH} {text}"),
     }
 }
 

@@ -19,9 +19,10 @@ pub(crate) fn open(ordinal: u32) -> DriverResult<Driver> {
     Driver::open_beside_runtime(ordinal)
 }
 
+/// Opens the host, whose memory forked children inherit: the workers of data loaders read the tensors of their parent.
 #[cfg(feature = "host")]
 pub(crate) fn open(ordinal: u32) -> DriverResult<Driver> {
-    accelerator_core::Backend::open(ordinal)
+    Driver::open_inherited(ordinal)
 }
 
 /// Makes one of PyTorch's streams a stream of the device.

@@ -208,6 +208,16 @@ fn taken(address: u64) -> Option<u64> {
     forget(address).or_else(|| context_at(address))
 }
 
+/// Part of the addresses that are kept, locked.
+#[cfg(feature = "host")]
+pub(crate) type Locked = std::sync::MutexGuard<'static, Option<HashMap<u64, u64>>>;
+
+/// Locks all addresses that are kept.
+#[cfg(feature = "host")]
+pub(crate) fn lock_addresses() -> Vec<Locked> {
+    RAW.iter().map(lock).collect()
+}
+
 /// Forgets an address. Returns the context that was kept for it.
 pub(crate) fn forget(address: u64) -> Option<u64> {
     lock(raw(address)).as_mut().and_then(|contexts| contexts.remove(&address))
@@ -252,9 +262,9 @@ pub extern "C" fn accelerator_torch_owns(address: u64) -> bool {
 #[repr(C)]
 #[derive(Default)]
 pub struct Range {
-    start: u64,
+    pub(crate) start: u64,
     /// In bytes.
-    size: u64,
+    pub(crate) size: u64,
 }
 
 /// Returns the segment that contains an address; no bytes if there is none. PyTorch: `getBaseAllocation`.

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::ptr;
 
-use accelerator_core::backend_kit::{byte_count, lock};
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult, Pages};
 
-use super::{Pager, Reservation, map_nothing, refused, whole_pages};
+use super::{Pager, refused, whole_pages};
 use crate::memory::HostPtr;
 
 /// Memory of other processes. Their handles are higher than any offset in a file.
@@ -27,12 +26,10 @@ impl Pager {
     pub(crate) fn map_foreign(&self, file: &File, len: NonZeroU64) -> DriverResult<HostPtr> {
         self.health.check()?;
         check_len(file, len.get())?;
-        // SAFETY: New pages wherever the system has room. Nothing is replaced.
-        let start = unsafe { map_nothing(ptr::null_mut(), byte_count(len), 0) }?;
-        let reservation = Reservation { start, len: byte_count(len) }; // also given back after an error
+        let start = self.space.reserve(len)?;
         // SAFETY: The range was just reserved, and nothing uses it.
-        unsafe { self.map_file(start, file, 0, len) }?;
-        self.reservations().insert(start, reservation);
+        let mapped = unsafe { self.map_file(start, file, 0, len) };
+        mapped.inspect_err(|_| self.space.release(start))?;
         Ok(start)
     }
 
@@ -43,7 +40,7 @@ impl Pager {
     pub(crate) unsafe fn unmap_foreign(&self, start: HostPtr) {
         if !self.health.is_forked() {
             self.mappings().remove(&start.as_ptr().addr());
-            drop(self.reservations().remove(&start));
+            self.space.release(start);
         }
     }
 

@@ -9,7 +9,7 @@ use super::{CAPACITY, Launched, Offered, Saxpy};
 pub(super) fn offered() -> Offered<Host> {
     Offered::new()
         .about("The host's memory, reserved but not touched")
-        .variables(&["ACCELERATOR_HOST_DEVICES", "ACCELERATOR_HOST_CAPACITY"])
+        .variables(&["ACCELERATOR_HOST_DEVICES", "ACCELERATOR_HOST_CAPACITY", "ACCELERATOR_HOST_INHERITED"])
         .open(|capacity| Ok(Host::new(0, capacity.unwrap_or(CAPACITY))))
         .kernel(saxpy)
 }

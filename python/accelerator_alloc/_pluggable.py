@@ -1,0 +1,66 @@
+"""PyTorch's pluggable allocator: the fallback where the part for this PyTorch cannot be compiled."""
+
+import ctypes
+import os
+from pathlib import Path
+
+from . import _library
+from ._error import AcceleratorError
+
+#: What does not work, for users.
+LOSSES = (
+    "torch.cuda's memory functions raise errors or do not see this allocator (accelerator_alloc.memory_stats('cuda') "
+    "does); CUDA graphs, MemPool, memory histories and snapshots, and queues of tensors raise errors; the allocator "
+    "cannot be uninstalled"
+)
+
+_OUT_OF_MEMORY = "_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_SETTERS = {
+    "set_reset_fn": "empty_cache",
+    "set_memory_fraction_fn": "set_memory_fraction",
+    "set_base_alloc_fn": "base",
+    "set_record_stream_fn": "record_use",
+    "set_begin_allocate_to_pool": "refuse_pool",
+}
+
+
+class _Exceptions(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("fail", "construct", "kind", "allocate", "throw", "malloc")]
+
+
+def install(torch, settings):
+    """Makes the library PyTorch's pluggable allocator.
+
+    :raises AcceleratorError: if PyTorch's own allocator is in use already
+    """
+    library, exceptions = _library.load(), _exceptions(torch)
+    start = library.accelerator_torch_pluggable_start
+    start.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Exceptions)]
+    _library.check(start(settings, ctypes.byref(exceptions)))
+    names = [f"accelerator_torch_pluggable_{name}" for name in ("allocate", "free")]
+    pluggable = torch.cuda.memory.CUDAPluggableAllocator(_library.path("cuda"), *names)
+    for setter, name in _SETTERS.items():
+        getattr(pluggable.allocator(), setter)(_address(getattr(library, f"accelerator_torch_pluggable_{name}")))
+    try:
+        torch.cuda.memory.change_current_allocator(pluggable)
+    except RuntimeError as error:
+        raise AcceleratorError(f"PyTorch's own allocator cannot be replaced any more: {error}") from error
+
+
+def _exceptions(torch):
+    c10, system = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so")), ctypes.CDLL("libstdc++.so.6")
+    try:
+        return _Exceptions(
+            fail=_address(c10["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"]),
+            construct=_address(c10[_OUT_OF_MEMORY]),
+            kind=ctypes.addressof(ctypes.c_char.in_dll(c10, "_ZTIN3c1016OutOfMemoryErrorE")),
+            allocate=_address(system["__cxa_allocate_exception"]),
+            throw=_address(system["__cxa_throw"]),
+            malloc=_address(system["malloc"]),
+        )
+    except (AttributeError, ValueError) as error:
+        raise AcceleratorError(f"PyTorch {torch.__version__} lacks a function that is needed: {error}") from error
+
+
+def _address(function):
+    return ctypes.cast(function, ctypes.c_void_p).value

@@ -1,0 +1,112 @@
+"""Without a compiler, the allocator is PyTorch's pluggable one: what works then, and what does not."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+INSTALL = "import torch, accelerator_alloc\naccelerator_alloc.install(CONF)\n"
+MIB = "MIB = 1 << 20\nempty = lambda mib: torch.empty(mib * MIB, dtype=torch.uint8, device='cuda')\n"
+CURRENT = "accelerator_alloc.memory_stats('cuda')['allocated_bytes.all.current'] // MIB"
+
+# Each feature: a program that prints what is expected, or the error that tells of the loss.
+WORKS = {
+    "allocation and free": (f"x = empty(30)\nprint({CURRENT})\ndel x\nprint({CURRENT})", "30\n0"),
+    "bytes": ("x = torch.arange(1000)\nprint(torch.equal(x.cuda().cpu(), x))", "True"),
+    "empty_cache": (
+        "empty(30)\ntorch.cuda.empty_cache()\n"
+        "print(accelerator_alloc.memory_stats('cuda')['reserved_bytes.all.current'])",
+        "0",
+    ),
+    "record_stream": (
+        "s, x = torch.cuda.Stream(), empty(30)\nx.record_stream(s)\ndel x\n"
+        "print(accelerator_alloc.memory_stats('cuda')['active_bytes.all.peak'] // MIB)",
+        "30",
+    ),
+    "memory fraction": (
+        "torch.cuda.set_per_process_memory_fraction(0.25)\n"
+        "try: empty(30_000)\nexcept torch.OutOfMemoryError as error: print(str(error)[:19])",
+        "CUDA out of memory.",
+    ),
+    "out of memory": (
+        "for _ in range(3):\n try: empty(200_000)\n"
+        " except torch.OutOfMemoryError as error: print('tried to allocate' in str(error))",
+        "True\nTrue\nTrue",
+    ),
+    "mem_get_info": ("print(torch.cuda.mem_get_info()[1] >> 30)", "80"),
+    "settings": (
+        "accelerator_alloc.configure('roundup_power2_divisions:2')\n"
+        "x = empty(33)\nprint(accelerator_alloc.memory_stats('cuda')['allocated_bytes.all.current'] // MIB)",
+        "48",
+    ),
+}
+LOST = {
+    "memory_stats": ("empty(1)\ntorch.cuda.memory_stats()", "does not yet support getDeviceStats"),
+    "memory_summary": ("empty(1)\ntorch.cuda.memory_summary()", "does not yet support getDeviceStats"),
+    "reset_peak_memory_stats": ("torch.cuda.reset_peak_memory_stats()", "does not yet support resetPeakStats"),
+    "memory_snapshot": ("torch.cuda.memory_snapshot()", "does not yet support snapshot"),
+    "memory history": ("torch.cuda.memory._record_memory_history()", "does not yet support recordHistory"),
+    "graphs": (
+        "with torch.cuda.graph(torch.cuda.CUDAGraph()): empty(1)",
+        "graphs and pools need the part of accelerator_alloc for this PyTorch: install a C.. compiler",
+    ),
+    "MemPool": ("torch.cuda.MemPool()", "does not|not supported"),
+    "accelerator_alloc.pool": ("accelerator_alloc.pool('cache')", "does not|not supported"),
+    "queues of tensors": ("empty(1).untyped_storage()._share_cuda_()", "does not yet support (?i:shareIPCHandle)"),
+    "uninstallation": ("accelerator_alloc.uninstall()", "PyTorch cannot replace its pluggable allocator"),
+    "late installation": (None, "PyTorch's own allocator cannot be replaced any more"),
+}
+LATE = "import torch, accelerator_alloc\ntorch.empty(1, device='cuda')\naccelerator_alloc.install()"
+
+
+class Fallback(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.environment = {"XDG_CACHE_HOME": folder.name, "CXX": "", "PATH": folder.name}
+
+    def program(self, text, conf=None):
+        environment = {**os.environ, **self.environment}
+        text = text.replace("CONF", "" if conf is None else repr(conf))
+        command = [sys.executable, "-c", text]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent)
+        return done.stdout.strip(), done.stderr.strip()
+
+    def test_what_works(self):
+        for conf in (None, "policy:compact"):
+            for feature, (text, expected) in WORKS.items():
+                with self.subTest(feature, conf=conf):
+                    out, error = self.program(INSTALL + MIB + text, conf)
+                    self.assertEqual(out, expected, error)
+
+    def test_what_is_lost_raises_an_error(self):
+        for feature, (text, told) in LOST.items():
+            with self.subTest(feature):
+                out, error = self.program(LATE if text is None else INSTALL + MIB + text)
+                self.assertRegex(error.splitlines()[-1] if error else out, f"Error: .*({told})")
+
+    def test_the_documents_list_what_is_lost(self):
+        page = (Path(__file__).parents[2] / "docs" / "PYTORCH.md").read_text()
+        section = page.split("## Without a compiler\n")[1].split("\n## ")[0]
+        self.assertEqual([feature for feature in LOST if f"| {feature} |" not in section.replace("`", "")], [])
+
+    def test_a_warning_says_so(self):
+        out, error = self.program(INSTALL + "print(torch.cuda.get_allocator_backend())")
+        self.assertEqual(out, "pluggable")
+        self.assertRegex(error, "RuntimeWarning: there is no C.. compiler .*: install g... Until then, PyTorch's pluggable")
+
+    def test_a_job_reserves_less_under_the_policy_compact(self):
+        ratios = []
+        for conf in ("", "policy:compact"):
+            command = [sys.executable, "train.py", "experts", "--ours", "--pluggable", "--conf", conf]
+            environment = {**os.environ, **self.environment}
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent)
+            ratios.append(float(done.stdout.split(": ")[1]))
+        self.assertGreater(ratios[0], 1.1)
+        self.assertLess(ratios[1], 1.03)
+
+
+if __name__ == "__main__":
+    unittest.main()
