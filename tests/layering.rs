@@ -29,7 +29,7 @@ const BACKENDS: [(&str, usize, &[&str]); 5] = [
         1800,
         &["devices.rs", "kernel.rs", "native.rs", "offer.rs", "pipeline.rs", "queues.rs", "usage.rs"],
     ),
-    ("backends/xpu", 1310, &["devices.rs", "kernel.rs", "native.rs", "twice.rs", "usage.rs"]),
+    ("backends/xpu", 1380, &["devices.rs", "kernel.rs", "native.rs", "twice.rs", "usage.rs"]),
 ];
 
 #[test]

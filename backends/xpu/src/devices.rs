@@ -9,10 +9,11 @@ use accelerator_core::{
 };
 use level_zero_sys::{
     LevelZero, ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ze_api_version_t, ze_command_queue_group_properties_t,
-    ze_command_queue_group_property_flag_t as GroupFlag, ze_device_handle_t, ze_device_memory_properties_t,
-    ze_device_module_flag_t as ModuleFlag, ze_device_module_properties_t, ze_device_properties_t,
-    ze_device_property_flag_t as DeviceFlag, ze_device_type_t, ze_driver_extension_properties_t, ze_driver_handle_t,
-    ze_driver_properties_t, ze_pci_ext_properties_t, ze_structure_type_t,
+    ze_command_queue_group_property_flag_t as GroupFlag, ze_device_external_memory_properties_t, ze_device_handle_t,
+    ze_device_memory_properties_t, ze_device_module_flag_t as ModuleFlag, ze_device_module_properties_t,
+    ze_device_properties_t, ze_device_property_flag_t as DeviceFlag, ze_device_type_t,
+    ze_driver_extension_properties_t, ze_driver_handle_t, ze_driver_properties_t, ze_external_memory_type_flag_t,
+    ze_pci_ext_properties_t, ze_structure_type_t,
 };
 
 use crate::answer::ask;
@@ -118,6 +119,14 @@ impl Found {
         found.map(|place| (place as u32, groups[place].numQueues)).ok_or_else(none)
     }
 
+    /// Whether memory can be exported as files, and opened from them. Without an answer, it cannot.
+    pub(crate) fn makes_files(self, api: &LevelZero) -> bool {
+        let mut types = ze_device_external_memory_properties_t::default();
+        // SAFETY: The call fills a structure whose `stype` is set.
+        let asked = unsafe { ask!(api, zeDeviceGetExternalMemoryProperties(self.device, &mut types)) };
+        asked.is_ok() && types.memoryAllocationExportTypes & types.memoryAllocationImportTypes & FILE != 0
+    }
+
     /// Whether a device with this description shares the host's memory.
     pub(crate) fn is_integrated(described: &ze_device_properties_t) -> bool {
         described.flags & DeviceFlag::ZE_DEVICE_PROPERTY_FLAG_INTEGRATED.0 != 0
@@ -194,6 +203,9 @@ impl Found {
 
 /// The alignment requested for memory, as in PyTorch. All drivers seen so far align at least to a page.
 pub(crate) const ALIGNMENT: u64 = 512;
+
+/// The kind of file as which memory is exported.
+pub(crate) const FILE: u32 = ze_external_memory_type_flag_t::ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF.0;
 
 fn text(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().map(|character| *character as u8).collect();

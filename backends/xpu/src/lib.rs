@@ -6,6 +6,8 @@ mod device;
 mod devices;
 mod event;
 mod graphs;
+#[cfg(target_os = "linux")]
+mod interprocess;
 mod kernel;
 mod library;
 mod memory;

@@ -16,7 +16,7 @@ use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Pr
 
 use crate::answer::call;
 use crate::device::Device;
-use crate::devices::{self, ALIGNMENT};
+use crate::devices::{self, ALIGNMENT, FILE};
 use crate::event::XpuEvent;
 use crate::library::{self, Library};
 use crate::memory::XpuPtr;
@@ -33,6 +33,8 @@ pub struct Xpu {
     properties: DeviceProperties,
     /// The largest allocation without relaxed limits.
     usual_limit: u64,
+    /// Whether device memory can be exported as files, and opened from them.
+    makes_files: bool,
     clock: DeviceClock,
     pub(crate) group: Group,
     /// The number of the next stream or graph, which selects its hardware queue.
@@ -65,6 +67,7 @@ impl Xpu {
         let plain = Signals::new(&device, false);
         Ok(Self {
             usual_limit: described.maxMemAllocSize,
+            makes_files: found.makes_files(api),
             clock: DeviceClock::with_frequency(described.kernelTimestampValidBits, described.timerResolution),
             group,
             next_queue: AtomicU32::new(0),
@@ -114,6 +117,20 @@ impl Xpu {
         unsafe { stream.0.run(&work) }
     }
 
+    /// Allocates device memory, or opens that of another process, as the description says.
+    pub(crate) fn allocate(
+        &self,
+        description: &sys::ze_device_mem_alloc_desc_t,
+        len: NonZeroU64,
+    ) -> DriverResult<XpuPtr> {
+        let (device, mut at) = (&self.device, ptr::null_mut());
+        let (context, raw, size, alignment) = (device.context(), device.raw(), byte_count(len), ALIGNMENT as usize);
+        // SAFETY: The `stype` of each description is set, and the call writes an address.
+        unsafe { call!(device, zeMemAllocDevice(context, description, size, alignment, raw, &mut at)) }?;
+        let memory = self.checked("zeMemAllocDevice", at)?;
+        Ok(XpuPtr::from_native(memory.as_ptr().cast()))
+    }
+
     /// Checks an allocation that the driver reports as successful: it must have an address, and one with the requested
     /// alignment.
     fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
@@ -134,7 +151,7 @@ impl Xpu {
     ///
     /// # Safety
     /// * The memory belongs to the context, nothing uses it, and it is freed once: a failing call frees nothing.
-    unsafe fn free(&self, at: *mut c_void) -> bool {
+    pub(crate) unsafe fn free(&self, at: *mut c_void) -> bool {
         // SAFETY: The caller makes the same promise.
         try_twice(|| unsafe { call!(self.device, zeMemFree(self.device.context(), at)) })
     }
@@ -226,23 +243,19 @@ unsafe impl Backend for Xpu {
         }
         let flags = sys::ze_relaxed_allocation_limits_exp_flag_t::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE.0;
         let relaxed = sys::ze_relaxed_allocation_limits_exp_desc_t { flags, ..Default::default() };
-        let chain = if beyond { (&raw const relaxed).cast() } else { ptr::null() };
-        let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
-        let (device, mut at) = (&self.device, ptr::null_mut());
-        let (context, raw, size, alignment) = (device.context(), device.raw(), byte_count(len), ALIGNMENT as usize);
-        // SAFETY: The `stype` of each description is set, and the call writes an address.
-        let allocated =
-            unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
-        allocated.map_err(|mut error| {
+        let chain: *const c_void = if beyond { (&raw const relaxed).cast() } else { ptr::null() };
+        let file = sys::ze_external_memory_export_desc_t { flags: FILE, pNext: chain, ..Default::default() };
+        let chain = if self.makes_files { (&raw const file).cast() } else { chain };
+        let memory = self.allocate(&sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() }, len);
+        let memory = memory.map_err(|mut error| {
             // If the limit is lifted, the driver refuses only requests that exceed the device's memory.
             if beyond && error.kind == DriverErrorKind::AllocationTooLarge {
                 error.kind = DriverErrorKind::OutOfMemory;
             }
             error
         })?;
-        let memory = self.checked(CALL, at)?;
-        device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
-        Ok(XpuPtr::from_native(memory.as_ptr().cast()))
+        self.device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
+        Ok(memory)
     }
 
     unsafe fn dealloc(&self, ptr: XpuPtr, len: NonZeroU64) {
@@ -295,6 +308,11 @@ unsafe impl Backend for Xpu {
 
     fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
         Some(self)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn interprocess(&self) -> Option<&dyn accelerator_core::Interprocess<XpuPtr>> {
+        self.makes_files.then_some(self)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<XpuPtr>> {

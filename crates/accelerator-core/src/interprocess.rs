@@ -26,7 +26,7 @@ pub struct Exported {
 /// until it is closed, even if the exporting process ends first.
 pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     /// Exports memory that [`Backend::alloc`](crate::Backend::alloc) returned, for any number of imports. CUDA:
-    /// `cuIpcGetMemHandle`. Level Zero: `zeMemGetIpcHandle`.
+    /// `cuIpcGetMemHandle`. Level Zero: `ze_external_memory_export_fd_t`.
     ///
     /// # Errors
     /// [`Unsupported`](crate::DriverErrorKind::Unsupported) if the driver does not export it; otherwise its error.
@@ -37,13 +37,13 @@ pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     unsafe fn export(&self, ptr: P, len: NonZeroU64) -> DriverResult<Exported>;
 
     /// Opens memory that another process [exported](Self::export). CUDA: `cuIpcOpenMemHandle`. Level Zero:
-    /// `zeMemOpenIpcHandle`.
+    /// `ze_external_memory_import_fd_t`.
     ///
     /// # Errors
     /// The driver's error, also for anything that is not exported memory.
     fn import(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<P>;
 
-    /// Closes imported memory. CUDA: `cuIpcCloseMemHandle`. Level Zero: `zeMemCloseIpcHandle`.
+    /// Closes imported memory. CUDA: `cuIpcCloseMemHandle`. Level Zero: `zeMemFree`.
     ///
     /// # Safety
     /// * `ptr` and `len` are those of one [`import`](Self::import) that has not been closed.

@@ -82,6 +82,12 @@ impl Context {
         self.inner.virtual_memory().is_some()
     }
 
+    /// Whether there is virtual memory, and other processes can import memory that comes from it.
+    #[cfg(target_os = "linux")]
+    pub(super) fn shares_virtual_memory(&self) -> bool {
+        self.has_virtual_memory() && self.inner.exports_pages()
+    }
+
     /// Whether, as under the policy `compact`, a thread that needs new memory waits for other threads that obtain or
     /// release memory.
     pub(super) fn is_compact(&self) -> bool {

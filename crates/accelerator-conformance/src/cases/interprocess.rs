@@ -7,7 +7,7 @@ use accelerator_core::{Backend, Buffer, Error, KIB, MIB, MemPool, MemPoolOptions
 
 use super::captures;
 use super::context::{Device, Driver, holds};
-use super::{Case, Context, Outcome};
+use super::{Case, Context, INTERPROCESS, Outcome};
 use crate::calls::Call;
 use crate::other_process::{OtherProcess, digits, handle};
 use crate::outcome::Failure;
@@ -20,9 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(158, "either_process_may_be_killed", either_process_may_be_killed),
         Case::new(159, "bad_handles_are_errors", bad_handles_are_errors),
     ];
-    cases
-        .map(|case| case.needs(&[Capability::Bytes, Capability::Execution, Capability::Interprocess]).of_any_policy())
-        .into()
+    cases.map(|case| case.needs(INTERPROCESS).of_any_policy()).into()
 }
 
 /// The sizes of the shared buffers: several of one small segment, and several pages.
@@ -30,7 +28,7 @@ const SIZES: [u64; 4] = [100, 300 * KIB, 3 * MIB + 512, 50 * MIB + 3];
 
 /// Settings under which memory comes from the driver in another way.
 fn settings(context: &Context) -> &'static [&'static str] {
-    if context.is_compact() || !context.has_virtual_memory() { &[""] } else { &["", "expandable_segments:True"] }
+    if context.is_compact() || !context.shares_virtual_memory() { &[""] } else { &["", "expandable_segments:True"] }
 }
 
 /// Starts a second process with the same settings.
@@ -180,7 +178,7 @@ fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
         if context.offers(Capability::Graphs) && device.backend().graphs().is_some() {
             imports_outlast_captures(device, &mut other)?;
         }
-        if context.has_virtual_memory() {
+        if context.shares_virtual_memory() {
             shared_memory_is_not_paused(device, &mut other)?;
         }
     }

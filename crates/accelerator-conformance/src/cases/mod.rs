@@ -57,6 +57,11 @@ pub(crate) struct Case {
     of_any_policy: bool,
 }
 
+/// What memory between processes needs, and what it needs if it may come from virtual memory.
+const INTERPROCESS: &[Capability] = &[Capability::Bytes, Capability::Execution, Capability::Interprocess];
+const INTERPROCESS_PAGES: &[Capability] =
+    &[Capability::Bytes, Capability::Execution, Capability::Interprocess, Capability::InterprocessPages];
+
 /// Where a case is run.
 pub(crate) enum Run {
     Here(fn(&Context) -> Outcome),
@@ -94,7 +99,11 @@ impl Case {
     /// Returns the needs of the case under `compact`. Case 94, at its limit of memory, relies on whole segments
     /// becoming free. Where segments are shared, that needs memory that can be remapped.
     fn needs_under_compact(&self) -> &'static [Capability] {
-        if self.number == 94 { &[Capability::VirtualMemory] } else { self.needs }
+        match self.group() {
+            Group::Interprocess => INTERPROCESS_PAGES,
+            _ if self.number == 94 => &[Capability::VirtualMemory],
+            _ => self.needs,
+        }
     }
 
     pub(crate) fn group(&self) -> Group {

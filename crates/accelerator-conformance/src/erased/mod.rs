@@ -17,8 +17,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, Graphs, Interprocess, MemoryInfo, Place,
-    StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, Graphs, Interprocess, MemoryInfo,
+    Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 use self::face::{Erased, Face};
@@ -61,6 +61,16 @@ impl AnyBackend {
     /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) if it is another backend.
     pub fn of<B: Backend>(&self) -> DriverResult<&B> {
         Ok(self.erased::<B>()?.inner())
+    }
+
+    /// Whether pages can be exported, if there are any.
+    pub(crate) fn exports_pages(&self) -> bool {
+        let (Some(memory), Some(between)) = (self.virtual_memory(), self.interprocess()) else { return true };
+        let Ok(pages) = memory.create(memory.granularity()) else { return true };
+        let exported = between.export_pages(&pages);
+        // SAFETY: The pages were created above, and they are mapped nowhere.
+        unsafe { memory.destroy(pages) };
+        !matches!(exported, Err(error) if error.kind == DriverErrorKind::Unsupported)
     }
 
     /// Returns the inner backend's pointer, for kernels.

@@ -44,6 +44,9 @@ pub enum Capability {
     SerializedConflicts,
     /// Other processes can import memory. The backend itself reports whether it offers that.
     Interprocess,
+    /// The memory that can be imported may come from virtual memory, as that of expandable segments does. The backend
+    /// itself reports whether it offers that. If there is no virtual memory, this is not missing.
+    InterprocessPages,
     /// Work of streams can be captured in graphs. The backend itself reports whether it offers that.
     Graphs,
 }

@@ -172,6 +172,9 @@ impl Shared {
                 Capability::Interprocess => {
                     (backend.interprocess().is_some(), "the driver has no memory between processes")
                 }
+                Capability::InterprocessPages => {
+                    (backend.exports_pages(), "the driver has no virtual memory between processes")
+                }
                 Capability::Graphs => (backend.graphs().is_some(), "the driver has no graphs"),
                 Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
             };

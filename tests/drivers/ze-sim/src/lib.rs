@@ -9,6 +9,7 @@ mod device;
 mod driver;
 mod event;
 mod fence;
+mod files;
 mod gate;
 mod list;
 mod memory;

@@ -3,6 +3,7 @@
 use level_zero_sys::*;
 use sim_engine::GRANULARITY;
 
+use crate::files::EXPORTABLE;
 use crate::result::{Outcome, Refusal};
 use crate::settings::Quirk;
 use crate::state::{Driver, Handle, Session};
@@ -21,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) alignment: usize,
     /// A descriptor lifts the limit on one allocation.
     pub(crate) unlimited: bool,
+    /// A descriptor says that it will be exported as a file.
+    pub(crate) exportable: bool,
 }
 
 /// The memory that contains an address.
@@ -67,10 +70,11 @@ impl Driver {
             return Ok(0);
         }
         let (alignment, bytes) = (self.alignment(request, SMALL_PAGE), request.bytes as u64);
+        let flags = if request.exportable { EXPORTABLE } else { 0 };
         let address = match bytes.is_multiple_of(GRANULARITY) && (SMALL_PAGE..=GRANULARITY).contains(&alignment) {
             // Large pages, adjacent to each other.
-            true => self.engine.allocate(device, bytes, request.context, 0),
-            false => self.engine.allocate_aligned(device, bytes, alignment, request.context, 0),
+            true => self.engine.allocate(device, bytes, request.context, flags),
+            false => self.engine.allocate_aligned(device, bytes, alignment, request.context, flags),
         };
         Ok(address?)
     }

@@ -28,10 +28,11 @@ pub(crate) enum Quirk {
     UsableMemory,
     OneMapping,
     MovingMapping,
+    NoFiles,
 }
 
 impl Quirk {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("ignore-alignment", Self::IgnoreAlignment),
         ("null-success", Self::NullSuccess),
         ("size-zero-aborts", Self::SizeZeroAborts),
@@ -44,6 +45,7 @@ impl Quirk {
         ("usable-memory", Self::UsableMemory),
         ("one-mapping", Self::OneMapping),
         ("moving-mapping", Self::MovingMapping),
+        ("no-files", Self::NoFiles),
     ];
 
     fn named(name: &str) -> Option<Self> {

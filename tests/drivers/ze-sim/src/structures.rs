@@ -40,6 +40,11 @@ structures! {
     ze_device_memory_properties_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES];
     ze_device_memory_access_properties_t: ze_structure_type_t
         [ZE_STRUCTURE_TYPE_DEVICE_MEMORY_ACCESS_PROPERTIES];
+    ze_device_external_memory_properties_t: ze_structure_type_t
+        [ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES];
+    ze_external_memory_export_desc_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC];
+    ze_external_memory_export_fd_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD];
+    ze_external_memory_import_fd_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD];
     ze_device_p2p_properties_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_DEVICE_P2P_PROPERTIES];
     ze_pci_ext_properties_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES];
     ze_context_desc_t: ze_structure_type_t [ZE_STRUCTURE_TYPE_CONTEXT_DESC];

@@ -87,6 +87,7 @@ tables! {
         (1, 0) pfnGetCommandQueueGroupProperties = zeDeviceGetCommandQueueGroupProperties,
         (1, 0) pfnGetMemoryProperties = zeDeviceGetMemoryProperties,
         (1, 0) pfnGetMemoryAccessProperties = zeDeviceGetMemoryAccessProperties,
+        (1, 0) pfnGetExternalMemoryProperties = zeDeviceGetExternalMemoryProperties,
         (1, 0) pfnGetP2PProperties = zeDeviceGetP2PProperties,
         (1, 0) pfnCanAccessPeer = zeDeviceCanAccessPeer,
         (1, 0) pfnGetStatus = zeDeviceGetStatus,

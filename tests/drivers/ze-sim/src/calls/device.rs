@@ -4,6 +4,7 @@ use level_zero_sys::*;
 
 use crate::arguments::{Array, DeviceHandle, DriverHandle, Object, Place};
 use crate::device::{QUEUE_GROUPS, text, ticks};
+use crate::files::KINDS;
 use crate::gate::functions;
 use crate::module::MAX_GROUP;
 use crate::result::{Outcome, Refusal};
@@ -46,6 +47,11 @@ functions! {
         device: DeviceHandle,
         properties: &mut ze_device_memory_access_properties_t,
     ) [Init] => memory_access;
+    /// Returns which kinds of files its memory can be exported as, and opened from.
+    fn zeDeviceGetExternalMemoryProperties(
+        device: DeviceHandle,
+        properties: &mut ze_device_external_memory_properties_t,
+    ) [Init] => file_properties;
     /// Returns how it can access another device's memory.
     fn zeDeviceGetP2PProperties(
         device: DeviceHandle,
@@ -194,6 +200,21 @@ fn memories(
     };
     // SAFETY: `count` is the length that the caller passed.
     unsafe { memories.answer_with(count, [total].into_iter(), fill) };
+    Ok(())
+}
+
+fn file_properties(
+    session: &mut Session,
+    device: DeviceHandle,
+    properties: &mut ze_device_external_memory_properties_t,
+) -> Outcome {
+    session.device(device)?;
+    session.check_type(properties);
+    let kinds = if session.settings.has(Quirk::NoFiles) { 0 } else { KINDS };
+    properties.memoryAllocationImportTypes = kinds;
+    properties.memoryAllocationExportTypes = kinds;
+    properties.imageImportTypes = 0;
+    properties.imageExportTypes = 0;
     Ok(())
 }
 

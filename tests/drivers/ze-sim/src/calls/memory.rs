@@ -1,6 +1,7 @@
 //! Memory.
 
 use std::ffi::c_void;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use level_zero_sys::*;
 
@@ -9,10 +10,10 @@ use crate::gate::functions;
 use crate::memory::{self, Request};
 use crate::result::{Outcome, Refusal};
 use crate::state::Session;
-use crate::structures::find;
+use crate::structures::{find, find_mut};
 
 functions! {
-    /// Allocates memory of a device.
+    /// Allocates memory of a device, or opens that of another process from a file, which it then closes.
     fn zeMemAllocDevice(
         context: ContextHandle,
         desc: &ze_device_mem_alloc_desc_t,
@@ -41,7 +42,7 @@ functions! {
     ) [Init] => allocate_shared;
     /// Frees memory immediately. It is a violation if submitted work still needs it.
     fn zeMemFree(context: ContextHandle, address: Address<*mut c_void>) [Init] => free;
-    /// Returns the kind of memory at an address, and its device.
+    /// Returns the kind of memory at an address, its device, and a file with it.
     fn zeMemGetAllocProperties(
         context: ContextHandle,
         address: Address<*const c_void>,
@@ -104,7 +105,18 @@ fn allocate_device(
     check_device_desc(session, desc)?;
     // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(desc.pNext) };
-    let request = Request { context, bytes, alignment, unlimited };
+    // SAFETY: as above.
+    let export = unsafe { find::<ze_external_memory_export_desc_t>(desc.pNext) };
+    export.map_or(Ok(()), |export| session.check_kind(export.flags))?;
+    let request = Request { context, bytes, alignment, unlimited, exportable: export.is_some() };
+    // SAFETY: as above.
+    if let Some(import) = unsafe { find::<ze_external_memory_import_fd_t>(desc.pNext) } {
+        session.check_kind(import.flags)?;
+        address.put(pointer(session.import_memory(&request, device, import.fd)?));
+        // SAFETY: the caller passes its file on to a driver that opens it.
+        drop(unsafe { OwnedFd::from_raw_fd(import.fd) });
+        return Ok(());
+    }
     address.put(pointer(session.allocate_device(&request, device)?));
     Ok(())
 }
@@ -121,7 +133,7 @@ fn allocate_host(
     check_host_desc(session, desc)?;
     // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(desc.pNext) };
-    let request = Request { context, bytes, alignment, unlimited };
+    let request = Request { context, bytes, alignment, unlimited, exportable: false };
     let kind = ze_memory_type_t::ZE_MEMORY_TYPE_HOST;
     address.put(pointer(session.allocate_host(&request, kind, None)?));
     Ok(())
@@ -147,7 +159,7 @@ fn allocate_shared(
     check_host_desc(session, host_desc)?;
     // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(device_desc.pNext) };
-    let request = Request { context, bytes, alignment, unlimited };
+    let request = Request { context, bytes, alignment, unlimited, exportable: false };
     let kind = ze_memory_type_t::ZE_MEMORY_TYPE_SHARED;
     address.put(pointer(session.allocate_host(&request, kind, device)?));
     Ok(())
@@ -173,6 +185,11 @@ fn properties(
     properties.type_ = found.as_ref().map_or(ze_memory_type_t::ZE_MEMORY_TYPE_UNKNOWN, |found| found.kind);
     properties.id = found.as_ref().map_or(0, |found| found.start);
     properties.pageSize = found.map_or(0, |found| found.page);
+    // SAFETY: the caller's structure starts a valid chain.
+    if let Some(file) = unsafe { find_mut::<ze_external_memory_export_fd_t>(properties.pNext) } {
+        session.check_kind(file.flags)?;
+        file.fd = session.export_memory(address.value)?;
+    }
     if let Some(device) = device {
         device.put(owner);
     }
