@@ -85,7 +85,7 @@ fn trials() -> Vec<Trial> {
 /// Compares the recorded counts under `policy:compact` with those of the default.
 fn a_hit_under_compact_costs_little_more() -> Result<(), Failed> {
     let written = Written::read()?;
-    for name in operations::UNDER_COMPACT {
+    for name in operations::UNDER_SETTINGS {
         // The policy splits blocks to the byte, so with random sizes it has more free blocks to merge and to sort.
         let at_most = if name == "random" { 1.45 } else { 1.25 };
         let [compact, default] = ["compact", "bench"].map(|group| written.of(&format!("{group}/{name}")));

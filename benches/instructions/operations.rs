@@ -9,14 +9,18 @@ use super::{Result, facade};
 /// The scenarios of `accel bench`, which implements them, their warm-up and the counted function.
 const SCENARIOS: [&str; 7] = ["small", "large", "lifo", "random", "xstream", "shared", "stats"];
 
-/// Those that are also measured under `policy:compact`.
-pub(crate) const UNDER_COMPACT: [&str; 5] = ["small", "large", "lifo", "random", "xstream"];
+/// Those that are also measured under other settings.
+pub(crate) const UNDER_SETTINGS: [&str; 5] = ["small", "large", "lifo", "random", "xstream"];
+
+/// These settings, each with the name of the group.
+const SETTINGS: [(&str, &str); 2] = [("expandable", "expandable_segments:True"), ("compact", "policy:compact")];
 
 /// Returns the names of all operations, in the order of the file.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     let scenarios = SCENARIOS.iter().map(|name| format!("bench/{name}"));
-    let under_compact = UNDER_COMPACT.iter().map(|name| format!("compact/{name}"));
-    scenarios.chain(under_compact).chain(facade::CALLS.iter().map(|(name, _)| format!("facade/{name}")))
+    let under_settings =
+        SETTINGS.iter().flat_map(|(group, _)| UNDER_SETTINGS.iter().map(move |name| format!("{group}/{name}")));
+    scenarios.chain(under_settings).chain(facade::CALLS.iter().map(|(name, _)| format!("facade/{name}")))
 }
 
 /// Returns the number of repetitions of an operation. It is a multiple of the 64 pairs in a round of `lifo`. It is so
@@ -30,8 +34,12 @@ pub(crate) fn perform(operation: &str, times: u64) -> Result<()> {
     if let Some(scenario) = operation.strip_prefix("bench/") {
         return bench(scenario, times, &[]);
     }
-    if let Some(scenario) = operation.strip_prefix("compact/") {
-        return bench(scenario, times, &["--conf", "policy:compact"]);
+    let under_settings = SETTINGS.iter().find_map(|(group, settings)| {
+        let scenario = operation.strip_prefix(group)?.strip_prefix('/')?;
+        Some((scenario, settings))
+    });
+    if let Some((scenario, settings)) = under_settings {
+        return bench(scenario, times, &["--conf", settings]);
     }
     let call = facade::CALLS.iter().find(|(name, _)| operation.strip_prefix("facade/") == Some(name));
     let (_, call) = call.ok_or_else(|| {

@@ -11,6 +11,7 @@ mod pages;
 mod placement;
 mod private;
 mod store;
+mod warm;
 
 use std::any::Any;
 use std::num::NonZeroU64;
@@ -22,11 +23,12 @@ pub(crate) use self::id::ArenaId;
 pub(crate) use self::placement::Placement;
 pub(crate) use self::private::{OwnSegments, Private};
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
+use self::warm::Warm;
 use super::blocks::{Block, BlockId, SegmentId, State, User, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Policy, Request, RoundupDivisions, SMALL_SEGMENT};
 use super::stats::{Counting, StreamCounters};
-use crate::types::{MemPoolId, PoolKind, StreamId};
+use crate::types::{MemPoolId, StreamId};
 
 /// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
 /// arena with its own lock.
@@ -36,9 +38,8 @@ use crate::types::{MemPoolId, PoolKind, StreamId};
 pub(crate) struct Arena {
     /// Whether calls take the slow path: recording is on, searches are counted, or caching is off.
     slow_path: bool,
-    /// Whether `slow_path` is false, no segment is or will be expandable, only best fit chooses blocks and splits them,
-    /// and requests are not routed. The warm path checks nothing else.
-    plain: bool,
+    /// The warm path checks nothing else.
+    warm: Warm,
     /// Whether requests of the stream may have to go to a private pool instead.
     routed: bool,
     /// Whether requests are rounded up to more than whole blocks.
@@ -61,8 +62,8 @@ impl Arena {
         recording: Option<Recording>,
     ) -> Self {
         let store = Store::new(id, stream, FreeLists::default());
-        let (slow_path, plain, routed, divides) = (false, false, false, false);
-        let mut arena = Self { slow_path, plain, routed, divides, recording, store, placement };
+        let (slow_path, routed, divides, warm) = (false, false, false, Warm::Never);
+        let mut arena = Self { slow_path, warm, routed, divides, recording, store, placement };
         arena.configure(config, recording);
         arena
     }
@@ -88,13 +89,13 @@ impl Arena {
     /// From now on, hands out free blocks whole.
     pub(crate) fn set_whole(&mut self) {
         self.store_mut().private.whole = true;
-        self.update_plain();
+        self.update_warm();
     }
 
     /// Sets whether requests may have to go to a private pool.
     pub(crate) fn set_routed(&mut self, routed: bool) {
         self.routed = routed;
-        self.update_plain();
+        self.update_warm();
     }
 
     /// Sets the device's settings and recording options.
@@ -103,7 +104,7 @@ impl Arena {
         self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.recording = recording;
-        self.update_plain();
+        self.update_warm();
     }
 
     /// Returns the settings that an arena of a private pool follows. One for a single stream cannot follow the policy
@@ -122,11 +123,6 @@ impl Arena {
         AllocatorConfig { policy, expandable_segments, ..config }
     }
 
-    fn update_plain(&mut self) {
-        let is_best_fit = self.placement.is_none() && self.store.expandable == 0 && !self.store.private.whole;
-        self.plain = !self.slow_path && !self.routed && is_best_fit && self.store().config.is_plain();
-    }
-
     pub(crate) fn id(&self) -> ArenaId {
         self.store().arena
     }
@@ -138,11 +134,6 @@ impl Arena {
 
     pub(crate) fn config(&self) -> &AllocatorConfig {
         &self.store().config
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
     }
 
     pub(crate) fn is_routed(&self) -> bool {
@@ -220,28 +211,6 @@ impl Arena {
         if self.divides { self.store().config.request(requested.get()) } else { Request::in_blocks(requested.get()) }
     }
 
-    /// Allocates by best fit, in a [plain](Self::is_plain) arena.
-    #[inline(always)]
-    pub(crate) fn take_plain(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
-        self.store.take::<false>(request, clock)
-    }
-
-    /// Allocates free bytes of a placement, if nothing else needs to be done before or after.
-    #[inline(always)]
-    pub(crate) fn take_at_once(&mut self, requested: NonZeroU64, stream: StreamId) -> Option<AllocatedBlock> {
-        if self.slow_path || self.routed {
-            return None;
-        }
-        let request = self.request(requested);
-        self.placement.as_mut()?.take_at_once(&request, stream)
-    }
-
-    /// Frees a block of a placement, if nothing else needs to be done. Returns whether it did.
-    #[inline(always)]
-    pub(crate) fn free_at_once(&mut self, id: BlockId) -> bool {
-        self.placement.as_mut().filter(|_| !self.slow_path).is_some_and(|placement| placement.free_at_once(id))
-    }
-
     /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, request: &Request, stream: StreamId, clock: u32) -> Counting<Option<AllocatedBlock>> {
         match &mut self.placement {
@@ -256,20 +225,6 @@ impl Arena {
         let taken = self.store.take::<true>(request, clock);
         self.store.config.expandable_segments = expandable_segments;
         taken
-    }
-
-    /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
-    /// block or the operation needs settling.
-    #[inline(always)]
-    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
-        let is_unused = self.store.blocks[id].uses.is_none();
-        is_unused && self.store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
-    }
-
-    /// Returns the pool of a block in a [plain](Self::is_plain) arena.
-    #[inline(always)]
-    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
-        self.store.blocks[id].pool
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once. PyTorch:

@@ -17,7 +17,7 @@ impl Arena {
         store.free.list::<false>(&mut store.blocks, id);
         store.expandable += 1;
         let segment = store.blocks[id].segment;
-        self.update_plain();
+        self.update_warm();
         segment
     }
 
@@ -30,7 +30,7 @@ impl Arena {
         }
         store.remove_segment(segment);
         store.expandable -= 1;
-        self.update_plain();
+        self.update_warm();
         true
     }
 }

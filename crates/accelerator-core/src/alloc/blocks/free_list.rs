@@ -70,6 +70,9 @@ impl FreeList {
 
     /// Returns the block after this one in best-fit order.
     pub(crate) fn behind(&self, blocks: &Blocks, id: BlockId) -> Root {
+        if self.bins.is_empty() {
+            return None; // the block outside is the only one
+        }
         let place = blocks.order(id);
         let outside = self.outside.filter(|outside| blocks.order(*outside) > place);
         [outside, self.bins.behind(blocks, place)].into_iter().flatten().min_by_key(|id| blocks.order(*id))

@@ -8,14 +8,18 @@ use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::blocks::{BlockId, Users};
 use crate::alloc::mem_pools::{Lease, Unroutable};
 use crate::alloc::pending::PendingBlock;
+use crate::alloc::settings::Request;
 use crate::alloc::source::Entry;
-use crate::alloc::stats::NeedsSettling;
+use crate::alloc::stats::{Counting, NeedsSettling};
 use crate::sync::{Guard, Step};
 use crate::types::{Result, StreamId};
 
 impl DeviceAllocator {
     #[inline(never)]
     pub(super) fn allocate_on_slow_path<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
+        if own.0.is_paged() {
+            return self.allocate_by(own, stream, |arena, request, clock| arena.take_paged(request, clock));
+        }
         if own.0.is_routed() {
             return self.allocate_routed(own, stream);
         }
@@ -64,15 +68,26 @@ impl DeviceAllocator {
     }
 
     /// Allocates in the arena that serves the request.
-    fn allocate_entered<'a>(&'a self, (mut arena, request): Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
-        if !arena.takes_slow_path() {
-            return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
-                Ok(Some(block)) => Ok(block),
-                Ok(None) => self.after_plain_miss((arena, request), stream),
-                Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream),
-            };
+    fn allocate_entered<'a>(&'a self, entry: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
+        if entry.0.takes_slow_path() {
+            return self.allocate_with_statistics(entry, stream);
         }
-        self.allocate_with_statistics((arena, request), stream)
+        self.allocate_by(entry, stream, |arena, request, clock| arena.take(request, stream, clock))
+    }
+
+    /// Allocates in this arena, which does not take the slow path.
+    #[inline(always)]
+    pub(super) fn allocate_by<'a>(
+        &'a self,
+        (mut arena, request): Entry<'a>,
+        stream: StreamId,
+        take: impl FnOnce(&mut Arena, &Request, u32) -> Counting<Option<AllocatedBlock>>,
+    ) -> Result<AllocatedBlock> {
+        match take(&mut arena, &request, self.arenas().clock(request.pool)) {
+            Ok(Some(block)) => Ok(block),
+            Ok(None) => self.after_plain_miss((arena, request), stream),
+            Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream),
+        }
     }
 
     /// Allocates with the device statistics locked: while recording is on, searches are counted, caching is off, or
@@ -109,6 +124,9 @@ impl DeviceAllocator {
             return self.free_with_statistics(arena, block);
         }
         let clock = self.arenas().clock(arena.block(block).pool);
+        if arena.is_paged() && arena.free_paged(block, clock) {
+            return;
+        }
         match arena.free(block, clock) {
             Ok(None) => {}
             Ok(Some(users)) => {

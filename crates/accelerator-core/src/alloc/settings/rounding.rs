@@ -1,6 +1,6 @@
 //! PyTorch's size rules as plain arithmetic: rounding requests, choosing segment sizes, fitting and splitting blocks.
 
-use super::config::{AllocatorConfig, Policy};
+use super::config::AllocatorConfig;
 use crate::types::{MIB, PoolKind};
 
 /// Every block size is a multiple of this many bytes. PyTorch: `kMinBlockSize`.
@@ -144,11 +144,6 @@ impl AllocatorConfig {
     /// Requests in the small pool are split from blocks of any size, and so are all requests in expandable segments.
     fn is_kept_whole(&self, request: &Request) -> bool {
         request.pool == PoolKind::Large && !self.expandable_segments && self.is_oversize(request.size)
-    }
-
-    /// Returns whether best fit chooses the blocks and segments keep their size.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.policy == Policy::Pytorch && !self.expandable_segments
     }
 
     /// Returns whether blocks of this size are never split.
