@@ -14,7 +14,8 @@ LOSSES = (
     "cannot be uninstalled"
 )
 
-_OUT_OF_MEMORY = "_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_OUT_OF_MEMORY = "N3c1016OutOfMemoryErrorE"
 _SETTERS = {
     "set_reset_fn": "empty_cache",
     "set_memory_fraction_fn": "set_memory_fraction",
@@ -25,7 +26,7 @@ _SETTERS = {
 
 
 class _Exceptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("fail", "construct", "kind", "allocate", "throw", "malloc")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("fail", "construct", "kind", "functions", "allocate", "throw", "malloc")]
 
 
 def install(torch, settings):
@@ -48,17 +49,28 @@ def install(torch, settings):
 
 
 def _exceptions(torch):
-    c10, system = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so")), ctypes.CDLL("libstdc++.so.6")
+    libraries = Path(torch.__file__).parent / "lib"
+    c10, system = ctypes.CDLL(str(libraries / "libc10.so")), ctypes.CDLL("libstdc++.so.6")
     try:
+        # Before PyTorch 2.13, each library that throws the error has its own description of the class.
+        library = next(
+            library
+            for library in (c10, ctypes.CDLL(str(libraries / "libc10_cuda.so")))
+            if hasattr(library, f"_ZTI{_OUT_OF_MEMORY}")
+        )
+        kind, functions = (
+            ctypes.addressof(ctypes.c_char.in_dll(library, f"_ZT{part}{_OUT_OF_MEMORY}")) for part in "IV"
+        )
         return _Exceptions(
             fail=_address(c10["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"]),
-            construct=_address(c10[_OUT_OF_MEMORY]),
-            kind=ctypes.addressof(ctypes.c_char.in_dll(c10, "_ZTIN3c1016OutOfMemoryErrorE")),
+            construct=_address(c10[_ERROR]),
+            kind=kind,
+            functions=functions + 2 * ctypes.sizeof(ctypes.c_void_p),  # behind what every such table begins with
             allocate=_address(system["__cxa_allocate_exception"]),
             throw=_address(system["__cxa_throw"]),
             malloc=_address(system["malloc"]),
         )
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, StopIteration, ValueError) as error:
         raise AcceleratorError(f"PyTorch {torch.__version__} lacks a function that is needed: {error}") from error
 
 

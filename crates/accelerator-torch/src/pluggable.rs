@@ -38,10 +38,12 @@ pub struct Text {
 pub struct Exceptions {
     /// `c10::detail::torchCheckFail(const char*, const char*, uint32_t, const char*)`, which throws `c10::Error`.
     fail: unsafe extern "C-unwind" fn(*const c_char, *const c_char, u32, *const c_char) -> !,
-    /// `c10::OutOfMemoryError::OutOfMemoryError(c10::SourceLocation, std::string)`.
+    /// `c10::Error::Error(c10::SourceLocation, std::string)`.
     construct: unsafe extern "C-unwind" fn(*mut c_void, SourceLocation, *mut Text),
-    /// `typeid(c10::OutOfMemoryError)`.
+    /// `typeid(c10::OutOfMemoryError)`, a class with the fields of `c10::Error`.
     kind: usize,
+    /// The table of the virtual functions of that class, which its objects begin with the address of.
+    functions: usize,
     /// `__cxa_allocate_exception`.
     allocate: unsafe extern "C" fn(usize) -> *mut c_void,
     /// `__cxa_throw`.
@@ -115,6 +117,9 @@ unsafe fn throw_out_of_memory(exceptions: &Exceptions, text: &CStr) -> ! {
     let place = SourceLocation { function: PLACE.as_ptr(), file: PLACE.as_ptr(), line: 0 };
     // SAFETY: The caller's promise. The exception has enough memory, and takes the text over.
     unsafe { (exceptions.construct)(exception, place, &mut text) };
+    // Older versions of PyTorch export no constructor of the class, so that of its base has to do.
+    // SAFETY: The caller's promise. An object begins with this address, and the classes differ in nothing else.
+    unsafe { exception.cast::<usize>().write(exceptions.functions) };
     // The destructor, which PyTorch does not export, is left out.
     // SAFETY: The caller's promise. This is the kind of the exception.
     unsafe { (exceptions.throw)(exception, ptr::with_exposed_provenance(exceptions.kind), ptr::null()) }
