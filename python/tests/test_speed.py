@@ -9,7 +9,15 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SETTINGS = ("", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4", "policy:compact")
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:64",
+    "roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.8",
+    "large_segment_size_mb:40",
+    "policy:compact",
+)
 SIZES = (512, 4 << 20)
 LIMIT = 0.5
 

@@ -36,7 +36,7 @@ use crate::types::{MemPoolId, StreamId};
 /// [`ArenaId::SHARED`] has a [`Placement`] and serves all streams.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Whether calls take the slow path: recording is on, searches are counted, or caching is off.
+    /// Whether calls take the slow path: recording is on, or caching is off.
     slow_path: bool,
     /// The warm path checks nothing else.
     warm: Warm,
@@ -101,7 +101,7 @@ impl Arena {
     /// Sets the device's settings and recording options.
     pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<Recording>) {
         self.store_mut().config = self.in_pool(config);
-        self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
+        self.slow_path = !config.caching || recording.is_some();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.recording = recording;
         self.update_warm();

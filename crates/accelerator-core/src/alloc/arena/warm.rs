@@ -14,21 +14,22 @@ pub(super) enum Warm {
     /// None: calls take the slow path, best fit does not choose the blocks or does not split them, or requests are
     /// routed.
     Never,
-    /// All, and no segment is or will be expandable.
+    /// All. No segment is or will be expandable, and no searches are counted for garbage collection.
     Plain,
-    /// All, and segments may be expandable.
-    Paged,
+    /// All.
+    General,
 }
 
 impl Arena {
     /// Notes which calls the warm path serves, after anything that this depends on has changed.
     pub(super) fn update_warm(&mut self) {
         let AllocatorConfig { policy, expandable_segments, .. } = self.store().config;
+        let collects = self.store().config.collects();
         let is_best_fit = self.placement.is_none() && !self.store.private.whole && policy == Policy::Pytorch;
         self.warm = match !self.slow_path && !self.routed && is_best_fit {
             false => Warm::Never,
-            true if self.store.expandable == 0 && !expandable_segments => Warm::Plain,
-            true => Warm::Paged,
+            true if self.store.expandable == 0 && !expandable_segments && !collects => Warm::Plain,
+            true => Warm::General,
         };
     }
 
@@ -39,10 +40,10 @@ impl Arena {
         self.warm == Warm::Plain
     }
 
-    /// Whether it is as a [plain](Self::is_plain) one, but segments may be expandable.
+    /// Whether it is as a [plain](Self::is_plain) one, but segments may be expandable, and searches counted.
     #[inline(always)]
-    pub(crate) fn is_paged(&self) -> bool {
-        self.warm == Warm::Paged
+    pub(crate) fn is_general(&self) -> bool {
+        self.warm == Warm::General
     }
 
     /// Allocates by best fit, in a [plain](Self::is_plain) arena.
@@ -51,9 +52,9 @@ impl Arena {
         self.store.take::<false>(request, clock)
     }
 
-    /// As [`take_plain`](Self::take_plain), in a [paged](Self::is_paged) arena.
+    /// As [`take_plain`](Self::take_plain), in a [general](Self::is_general) arena.
     #[inline(always)]
-    pub(crate) fn take_paged(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
+    pub(crate) fn take_general(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         self.store.take::<true>(request, clock)
     }
 
@@ -80,9 +81,9 @@ impl Arena {
         self.free_unused::<false>(id, clock)
     }
 
-    /// As [`free_plain`](Self::free_plain), in a [paged](Self::is_paged) arena.
+    /// As [`free_plain`](Self::free_plain), in a [general](Self::is_general) arena.
     #[inline(always)]
-    pub(crate) fn free_paged(&mut self, id: BlockId, clock: u32) -> bool {
+    pub(crate) fn free_general(&mut self, id: BlockId, clock: u32) -> bool {
         self.free_unused::<true>(id, clock)
     }
 
@@ -92,7 +93,7 @@ impl Arena {
         is_unused && self.store.make_free::<EXPANDABLE>(id, clock, StreamCounters::freed).is_ok()
     }
 
-    /// Returns the pool of a block in a [plain](Self::is_plain) or [paged](Self::is_paged) arena.
+    /// Returns the pool of a block in a [plain](Self::is_plain) or [general](Self::is_general) arena.
     #[inline(always)]
     pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
         self.store.blocks[id].pool

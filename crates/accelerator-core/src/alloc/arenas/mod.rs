@@ -158,11 +158,18 @@ impl Arenas {
     /// Counts a search, to measure the age of free blocks, while garbage collection is on. PyTorch:
     /// `get_free_blocks_call_count`.
     pub(crate) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
-        let clock = &self.clocks[pool as usize];
-        if config.garbage_collection_threshold > 0.0 && self.statistics().limit.is_some() {
-            return clock.fetch_add(1, Ordering::Relaxed) + 1;
-        }
-        clock.load(Ordering::Relaxed)
+        if self.counts_searches(config) { self.count_search(pool) } else { self.clock(pool) }
+    }
+
+    /// Returns whether searches are counted.
+    #[inline(always)]
+    pub(crate) fn counts_searches(&self, config: &AllocatorConfig) -> bool {
+        config.collects() && self.statistics().limit.is_some()
+    }
+
+    /// Counts a search. Returns the number of searches so far.
+    pub(crate) fn count_search(&self, pool: PoolKind) -> u32 {
+        self.clocks[pool as usize].fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Locks and returns the device statistics.

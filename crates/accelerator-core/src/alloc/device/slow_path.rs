@@ -1,5 +1,5 @@
-//! Allocation and free off the warm path: segments may be expandable, a policy other than best fit chooses blocks,
-//! recording is on, searches are counted for garbage collection, caching is off, or counters need settling.
+//! Allocation and free other than in a plain arena: segments may be expandable, a policy other than best fit chooses
+//! blocks, searches are counted for garbage collection, recording is on, caching is off, or counters need settling.
 
 use std::num::NonZeroU64;
 
@@ -17,8 +17,8 @@ use crate::types::{Result, StreamId};
 impl DeviceAllocator {
     #[inline(never)]
     pub(super) fn allocate_on_slow_path<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
-        if own.0.is_paged() {
-            return self.allocate_by(own, stream, |arena, request, clock| arena.take_paged(request, clock));
+        if own.0.is_general() {
+            return self.allocate_by(own, stream, |arena, request, clock| arena.take_general(request, clock));
         }
         if own.0.is_routed() {
             return self.allocate_routed(own, stream);
@@ -83,15 +83,21 @@ impl DeviceAllocator {
         stream: StreamId,
         take: impl FnOnce(&mut Arena, &Request, u32) -> Counting<Option<AllocatedBlock>>,
     ) -> Result<AllocatedBlock> {
-        match take(&mut arena, &request, self.arenas().clock(request.pool)) {
-            Ok(Some(block)) => Ok(block),
-            Ok(None) => self.after_plain_miss((arena, request), stream),
-            Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream),
+        let counts = arena.mem_pool().is_default() && self.arenas().counts_searches(arena.config());
+        let clock = self.arenas().clock(request.pool).wrapping_add(counts.into());
+        let Ok(taken) = take(&mut arena, &request, clock) else {
+            return self.allocate_with_statistics((arena, request), stream); // which counts the search
+        };
+        if counts {
+            self.arenas().count_search(request.pool);
+        }
+        match taken {
+            Some(block) => Ok(block),
+            None => self.after_plain_miss((arena, request), stream),
         }
     }
 
-    /// Allocates with the device statistics locked: while recording is on, searches are counted, caching is off, or
-    /// counters need settling.
+    /// Allocates with the device statistics locked: while recording is on, caching is off, or counters need settling.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_with_statistics(
@@ -124,7 +130,7 @@ impl DeviceAllocator {
             return self.free_with_statistics(arena, block);
         }
         let clock = self.arenas().clock(arena.block(block).pool);
-        if arena.is_paged() && arena.free_paged(block, clock) {
+        if arena.is_general() && arena.free_general(block, clock) {
             return;
         }
         match arena.free(block, clock) {
@@ -150,8 +156,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// Frees with the device statistics locked: while recording is on, searches are counted, caching is off, or
-    /// counters need settling.
+    /// Frees with the device statistics locked: while recording is on, caching is off, or counters need settling.
     #[cold]
     #[inline(never)]
     fn free_with_statistics(&self, arena: Guard<'_, Arena>, block: BlockId) {

@@ -156,6 +156,11 @@ impl AllocatorConfig {
         Ok(config)
     }
 
+    /// Returns whether old free memory goes back before new memory is requested.
+    pub(crate) fn collects(&self) -> bool {
+        self.garbage_collection_threshold > 0.0
+    }
+
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
         let keys = self.fields().map(|(name, _)| name);
         let unknown = || format!("unknown key `{key}`: expected one of {}", keys.join(", "));
