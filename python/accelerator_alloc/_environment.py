@@ -16,14 +16,18 @@ def switch():
     value = os.environ.get(VARIABLE, "")
     if value in ("", "0"):
         return
-    try:
-        if value not in _DEVICES:
-            raise ValueError(f"{VARIABLE} is {value!r}: expected 1, cpu, or 0 for PyTorch's own allocator")
-        from ._install import install
+    if value not in _DEVICES:
+        expected = ", ".join([*_DEVICES, "or 0 for PyTorch's own allocator"])
+        return _warn(f"{VARIABLE} is {value!r}: expected {expected}")
+    for device in _DEVICES[value]:
+        try:
+            from ._install import install
 
-        for device in _DEVICES[value]:
             install(device=device)
-    except Exception as error:
-        # The program that imports PyTorch cannot catch an error of it, and may need no GPU.
-        message = f"PyTorch keeps its own allocator, although {VARIABLE} is set: {error}"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        except Exception as error:
+            _warn(f"PyTorch keeps its own allocator for {device} devices, although {VARIABLE} is set: {error}")
+
+
+def _warn(message):
+    # The program that imports PyTorch cannot catch an error of it, and may need no GPU.
+    warnings.warn(message, RuntimeWarning, stacklevel=3)

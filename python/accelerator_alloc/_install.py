@@ -44,12 +44,14 @@ def install(conf=None, device="cuda"):
         try:
             import torch
         except (ImportError, OSError) as error:
-            raise AcceleratorError(f"PyTorch cannot be imported: {error}. Install torch, built for CUDA") from error
+            wanted = "torch, built for CUDA" if device == "cuda" else "torch"
+            raise AcceleratorError(f"PyTorch cannot be imported: {error}. Install {wanted}") from error
         if device == "cuda" and torch.version.cuda is None:
             raise AcceleratorError(f"PyTorch {torch.__version__} was built without CUDA")
         if _version(torch) < _OLDEST:
             raise AcceleratorError(f"PyTorch {torch.__version__} is too old: {_text(_OLDEST)} or later is needed")
         library, settings = _library.load(device), None if conf is None else os.fsencode(conf)
+        warning = None
         try:
             part = _subclass.load(torch, device)
         except AcceleratorError as error:
@@ -57,8 +59,7 @@ def install(conf=None, device="cuda"):
                 raise
             part = None
             _pluggable.install(torch, settings)
-            message = f"{error}. Until then, PyTorch's pluggable allocator is used: {_pluggable.LOSSES}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            warning = f"{error}. Until then, PyTorch's pluggable allocator is used: {_pluggable.LOSSES}"
         else:
             part.accelerator_torch_install.restype = ctypes.c_char_p
             part.accelerator_torch_install.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
@@ -71,6 +72,8 @@ def install(conf=None, device="cuda"):
             _follow_settings(torch._C)
         else:
             _leave_forked_children()
+        if warning:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
 
 def kind(device):

@@ -21,6 +21,8 @@ _LIBRARIES = {
     "cuda": ("libaccelerator_torch.so", "ACCELERATOR_TORCH_LIBRARY"),
     "cpu": ("libaccelerator_torch_cpu.so", "ACCELERATOR_TORCH_CPU_LIBRARY"),
 }
+# The numbers of their interfaces, as in accelerator_torch.h.
+_INTERFACES = {"cuda": 6 << 8 | 1, "cpu": 6 << 8}
 
 
 def path(device):
@@ -50,8 +52,11 @@ def load(device="cuda"):
     try:
         library.accelerator_torch_last_error.restype = ctypes.c_char_p
         library.accelerator_torch_configure.argtypes = [ctypes.c_char_p]
+        interface = library.accelerator_torch_interface()
     except AttributeError as error:
         raise AcceleratorError(f"{path(device)} is not the library of this package") from error
+    if interface != _INTERFACES[device]:
+        raise AcceleratorError(f"{path(device)} is the library of another version, or of another kind of device")
     return library
 
 

@@ -26,7 +26,7 @@ _SETTERS = {
 
 
 class _Exceptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("fail", "construct", "kind", "functions", "allocate", "throw", "malloc")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("fail", "construct", "kind", "functions", "allocate", "throw", "new")]
 
 
 def install(torch, settings):
@@ -38,6 +38,8 @@ def install(torch, settings):
     start = library.accelerator_torch_pluggable_start
     start.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Exceptions)]
     _library.check(start(settings, ctypes.byref(exceptions)))
+    if "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ:
+        _library.check(library.accelerator_torch_set_caching(False))
     names = [f"accelerator_torch_pluggable_{name}" for name in ("allocate", "free")]
     pluggable = torch.cuda.memory.CUDAPluggableAllocator(_library.path("cuda"), *names)
     for setter, name in _SETTERS.items():
@@ -53,11 +55,7 @@ def _exceptions(torch):
     c10, system = ctypes.CDLL(str(libraries / "libc10.so")), ctypes.CDLL("libstdc++.so.6")
     try:
         # Before PyTorch 2.13, each library that throws the error has its own description of the class.
-        library = next(
-            library
-            for library in (c10, ctypes.CDLL(str(libraries / "libc10_cuda.so")))
-            if hasattr(library, f"_ZTI{_OUT_OF_MEMORY}")
-        )
+        library = c10 if hasattr(c10, f"_ZTI{_OUT_OF_MEMORY}") else ctypes.CDLL(str(libraries / "libc10_cuda.so"))
         kind, functions = (
             ctypes.addressof(ctypes.c_char.in_dll(library, f"_ZT{part}{_OUT_OF_MEMORY}")) for part in "IV"
         )
@@ -68,9 +66,9 @@ def _exceptions(torch):
             functions=functions + 2 * ctypes.sizeof(ctypes.c_void_p),  # behind what every such table begins with
             allocate=_address(system["__cxa_allocate_exception"]),
             throw=_address(system["__cxa_throw"]),
-            malloc=_address(system["malloc"]),
+            new=_address(system["_Znwm"]),
         )
-    except (AttributeError, StopIteration, ValueError) as error:
+    except (AttributeError, ValueError) as error:
         raise AcceleratorError(f"PyTorch {torch.__version__} lacks a function that is needed: {error}") from error
 
 

@@ -55,7 +55,7 @@ struct Settings {
   char text[512];
 };
 
-constexpr uint32_t INTERFACE_CPU = 5 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
+constexpr uint32_t INTERFACE_CPU = 6 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
 constexpr int DONE = 0, OUT_OF_MEMORY = 1;
 constexpr int FREED = 0, FOREIGN = 1;
 constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -18,7 +19,7 @@ namespace {
 
 CpuLibrary library;
 c10::Allocator* native = nullptr;
-bool is_installed = false; // false again after an uninstallation, which this allocator's tensors may outlive
+std::atomic<bool> is_installed = false; // false again after an uninstallation, which this allocator's tensors may outlive
 bool is_child = false; // a fork made this process
 
 const c10::Device CPU{c10::DeviceType::CPU};
@@ -48,7 +49,7 @@ void release(void* address) {
 class Allocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    if (C10_UNLIKELY(is_child || !is_installed)) return native->allocate(size);
+    if (C10_UNLIKELY(is_child || !is_installed.load(std::memory_order_relaxed))) return native->allocate(size);
     uint64_t word = 0;
     int status = library.raw_allocate(size, 0, nullptr, &word);
     // As PyTorch's own: it has no exception of its own for the CPU's memory.
@@ -88,10 +89,9 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
   if (library.interface() != INTERFACE_CPU) return "the library is of another version, or not for the CPU";
   if (library.start(settings, &has_nothing_to_free) != DONE) return library.last_error();
   if (!native) {
-    auto begin = [] { if (!is_child) library.fork_begin(); };
-    auto in_parent = [] { if (!is_child) library.fork_end(); };
+    // A child, too, may fork while its threads free memory.
     auto in_child = [] { library.fork_end(); is_child = true; };
-    if (pthread_atfork(begin, in_parent, in_child)) return "there is no memory";
+    if (pthread_atfork(library.fork_begin, library.fork_end, in_child)) return "there is no memory";
     native = c10::GetCPUAllocator();
   }
   // It is never destroyed, since tensors may outlive everything else.
@@ -101,10 +101,9 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
   return nullptr;
 }
 
-// Puts PyTorch's own allocator back. Tensors from before keep their memory, and give it back to the library.
+// From now on, PyTorch's own allocator gives out memory. What was given out before goes back to the library: this
+// allocator stays in front, since PyTorch frees memory without a tensor by the allocator of that moment.
 EXPORTED const char* accelerator_torch_uninstall() {
-  using namespace accelerator;
-  is_installed = false;
-  c10::SetCPUAllocator(native, 255);
+  accelerator::is_installed = false;
   return nullptr;
 }

@@ -2,27 +2,23 @@
 
 import concurrent.futures
 import os
-import subprocess
-import sys
 import unittest
-from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 import accelerator_alloc
+import programs
 from accelerator_alloc import AcceleratorError
 
-HERE = Path(__file__).parent
 MIB = 1 << 20
 SETTINGS = ("", "expandable_segments:True", "policy:compact")
 
 
 def program(*arguments, **variables):
     """Runs Python in a process of its own. Returns its output and the last line of its errors."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env={**os.environ, **variables})
-    return done.stdout.strip(), (done.stderr.strip().splitlines() or [""])[-1]
+    out, error = programs.run(*arguments, **variables)
+    return out, programs.last_line(error)
 
 
 def current(name="allocated_bytes"):
@@ -111,6 +107,36 @@ class Tensors(unittest.TestCase):
             "print((z + 1).sum().item(), accelerator_alloc.memory_stats()['allocation.all.current'])\n"
         )
         self.assertEqual(program("-c", text), ("2000.0\n3000.0 False\n4000.0 0", ""))
+
+    def test_memory_without_a_tensor_outlives_an_uninstallation(self):
+        text = (
+            "import ctypes, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
+            "a = torch.empty(1000).untyped_storage()\n"
+            "accelerator_alloc.uninstall('cpu')\na.resize_(5_000_000)\na.resize_(10)\ndel a\n"
+            "print(accelerator_alloc.is_installed('cpu'), torch.ones(7).sum().item())\n"
+        )
+        self.assertEqual(program("-c", text), ("False 7.0", ""))
+
+    def test_forks_do_not_wait_for_threads_that_children_lack(self):
+        text = (
+            "import os, threading, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
+            "inherited, ended = [torch.ones(100) for _ in range(100)], threading.Event()\n"
+            "def work():\n    while not ended.is_set():\n        [torch.empty(100) for _ in range(50)]\n"
+            "def leave(depth):\n"
+            "    child = os.fork()\n"
+            "    if child:\n        return os.waitpid(child, 0)[1]\n"
+            "    thread = threading.Thread(target=inherited.clear)\n    thread.start()\n"
+            "    status = leave(depth - 1) if depth else 0\n    thread.join()\n    os._exit(status and 1)\n"
+            "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+            "for thread in threads:\n    thread.start()\n"
+            "print(sum(leave(1) for _ in range(100)))\nended.set()\n"
+        )
+        self.assertEqual(program("-c", text), ("0", ""))
+
+    def test_wrong_variables_of_the_host_are_told_at_once(self):
+        text = "import accelerator_alloc\naccelerator_alloc.install('', device='cpu')"
+        error = program("-c", text, ACCELERATOR_HOST_CAPACITY="abc")[1]
+        self.assertRegex(error, "AcceleratorError: .*ACCELERATOR_HOST_CAPACITY")
 
     def test_the_profiler_sees_allocations(self):
         with torch.profiler.profile(profile_memory=True) as profile:

@@ -1,14 +1,12 @@
 """The installed wheel puts the allocator in programs that do not name it, if the environment asks for it."""
 
 import importlib.metadata
-import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import accelerator_alloc
+import programs
 
 HERE = Path(__file__).parent
 CONF = "ACCELERATOR_ALLOC_CONF"
@@ -24,25 +22,17 @@ def setUpModule():
         raise unittest.SkipTest("the package is not installed: ACCELERATOR_WHEEL names no wheel")
 
 
-def program(*arguments, without=(), **variables):
-    """Runs Python in a process of its own. Returns its output and its errors."""
-    environment = {name: value for name, value in os.environ.items() if name not in without}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **variables}, cwd=HERE)
-    return done.stdout.strip(), done.stderr.strip()
-
-
 class Environment(unittest.TestCase):
     def test_one_switches_an_unchanged_program(self):
-        self.assertEqual(program("-c", NAME + LOADED, **SWITCHED), ("accelerator\nTrue", ""))
+        self.assertEqual(programs.run("-c", NAME + LOADED, **SWITCHED), ("accelerator\nTrue", ""))
 
     def test_zero_and_nothing_do_not(self):
         for variables in ({}, {"ACCELERATOR_TORCH": ""}, {"ACCELERATOR_TORCH": "0"}):
-            out, error = program("-c", NAME + LOADED, **variables)
+            out, error = programs.run("-c", NAME + LOADED, **variables)
             self.assertEqual((out, error), ("native\nFalse", ""), variables)
 
     def test_other_values_are_refused_and_pytorch_works(self):
-        out, error = program("-c", NAME, ACCELERATOR_TORCH="yes")
+        out, error = programs.run("-c", NAME, ACCELERATOR_TORCH="yes")
         self.assertEqual(out, "native")
         self.assertIn("RuntimeWarning: PyTorch keeps its own allocator, although ACCELERATOR_TORCH is set", error)
         self.assertIn("ACCELERATOR_TORCH is 'yes': expected 1, cpu, or 0 for PyTorch's own allocator", error)
@@ -50,32 +40,32 @@ class Environment(unittest.TestCase):
     def test_tensors_of_the_cpu_are_switched_by_name(self):
         text = "import accelerator_alloc, torch\nprint(*map(accelerator_alloc.is_installed, ('cuda', 'cpu')))\n"
         for value, installed in (("cpu", "False True"), ("cuda,cpu", "True True"), ("1", "True False")):
-            self.assertEqual(program("-c", text, ACCELERATOR_TORCH=value), (installed, ""))
+            self.assertEqual(programs.run("-c", text, ACCELERATOR_TORCH=value), (installed, ""))
 
     def test_settings_of_the_environment_count(self):
         text = "import torch\ntorch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"
         text += "print(torch.cuda.memory_snapshot()[0]['is_expandable'])\n"
         for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", CONF):
-            self.assertEqual(program("-c", text, **SWITCHED, **{variable: "expandable_segments:True"}), ("True", ""))
+            self.assertEqual(programs.run("-c", text, **SWITCHED, **{variable: "expandable_segments:True"}), ("True", ""))
 
     def test_the_policy_compact_reserves_less_in_an_unchanged_program(self):
         ratios = []
         for variables in ({}, {**SWITCHED, CONF: "policy:compact"}):
-            out, error = program(*TRAIN, **variables)
+            out, error = programs.run(*TRAIN, **variables)
             self.assertEqual(error, "")
             ratios.append(float(out.split(": ")[1]))
         self.assertGreater(ratios[0], 1.1)
         self.assertLess(ratios[1], 1.03)
 
     def test_an_unknown_setting_is_told(self):
-        out, error = program("-c", NAME, **SWITCHED, **{CONF: "no_such_setting:1"})
+        out, error = programs.run("-c", NAME, **SWITCHED, **{CONF: "no_such_setting:1"})
         self.assertEqual(out, "native")
         self.assertIn("RuntimeWarning", error)
         self.assertIn("no_such_setting", error)
 
     def test_a_program_without_a_device_works(self):
         text = "import torch\nprint(torch.cuda.is_available(), torch.zeros(3).sum().item())\n"
-        out, error = program("-c", text, without=["LD_PRELOAD"], **SWITCHED)
+        out, error = programs.run("-c", text, without=["LD_PRELOAD"], **SWITCHED)
         self.assertEqual(out, "False 0.0")
 
     def test_children_inherit_it(self):
@@ -90,15 +80,15 @@ class Environment(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "spawning.py"
             file.write_text(text)
-            out, error = program(str(file), **SWITCHED)
+            out, error = programs.run(str(file), **SWITCHED)
         self.assertEqual((out.split(), error), (["accelerator", "accelerator"], ""))
 
     def test_a_second_installation_by_the_program_is_refused(self):
         text = "import accelerator_alloc, torch\naccelerator_alloc.install()\n"
-        self.assertRegex(program("-c", text, **SWITCHED)[1], "AcceleratorError: the allocator is installed already")
+        self.assertRegex(programs.run("-c", text, **SWITCHED)[1], "AcceleratorError: the allocator is installed already")
 
     def test_pytorchs_own_switch_turns_it_off(self):
-        self.assertEqual(program("-c", NAME, **SWITCHED, TORCH_DEVICE_BACKEND_AUTOLOAD="0"), ("native", ""))
+        self.assertEqual(programs.run("-c", NAME, **SWITCHED, TORCH_DEVICE_BACKEND_AUTOLOAD="0"), ("native", ""))
 
     def test_the_wheels_part_for_this_pytorch_needs_no_compiler(self):
         prebuilt = Path(accelerator_alloc.__file__).parent / "prebuilt"
@@ -106,7 +96,7 @@ class Environment(unittest.TestCase):
             raise unittest.SkipTest("the wheel has no part for any PyTorch")
         with tempfile.TemporaryDirectory() as folder:
             variables = {**SWITCHED, "XDG_CACHE_HOME": folder, "CXX": "/no/compiler"}
-            self.assertEqual(program("-c", NAME, **variables), ("accelerator", ""))
+            self.assertEqual(programs.run("-c", NAME, **variables), ("accelerator", ""))
             self.assertEqual(list(Path(folder).iterdir()), [])
 
 

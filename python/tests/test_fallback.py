@@ -1,11 +1,11 @@
 """Without a compiler, the allocator is PyTorch's pluggable one: what works then, and what does not."""
 
-import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+import accelerator_alloc
+import programs
 
 INSTALL = "import torch, accelerator_alloc\naccelerator_alloc.install(CONF)\n"
 MIB = "MIB = 1 << 20\nempty = lambda mib: torch.empty(mib * MIB, dtype=torch.uint8, device='cuda')\n"
@@ -68,11 +68,7 @@ class Fallback(unittest.TestCase):
         self.environment = {"XDG_CACHE_HOME": folder.name, "CXX": "", "PATH": folder.name}
 
     def program(self, text, conf=None):
-        environment = {**os.environ, **self.environment}
-        text = text.replace("CONF", "" if conf is None else repr(conf))
-        command = [sys.executable, "-c", text]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent)
-        return done.stdout.strip(), done.stderr.strip()
+        return programs.run("-c", text.replace("CONF", "" if conf is None else repr(conf)), **self.environment)
 
     def test_what_works(self):
         for conf in (None, "policy:compact"):
@@ -97,13 +93,34 @@ class Fallback(unittest.TestCase):
         self.assertEqual(out, "pluggable")
         self.assertRegex(error, "RuntimeWarning: there is no C.. compiler .*: install g... Until then, PyTorch's pluggable")
 
+    def test_it_is_installed_even_if_warnings_are_errors(self):
+        text = (
+            "import warnings\nwarnings.simplefilter('error')\nimport torch, accelerator_alloc\n"
+            "try:\n    accelerator_alloc.install()\nexcept RuntimeWarning:\n"
+            "    print(accelerator_alloc.is_installed(), torch.cuda.get_allocator_backend())"
+        )
+        self.assertEqual(self.program(text), ("True pluggable", ""))
+
+    def test_caught_errors_leave_nothing(self):
+        text = (
+            "import resource\n"
+            "def fail(times):\n"
+            "    for _ in range(times):\n"
+            "        try:\n            empty(1 << 40)\n        except torch.OutOfMemoryError:\n            pass\n"
+            "    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "before = fail(1000)\nprint((fail(4000) - before) < 2048)"
+        )
+        self.assertEqual(self.program(INSTALL + MIB + text)[0], "True")
+
+    def test_a_library_of_another_kind_is_refused(self):
+        self.environment["ACCELERATOR_TORCH_LIBRARY"] = accelerator_alloc._library.path("cpu")
+        self.assertRegex(self.program(INSTALL)[1], "is the library of another version, or of another kind of device")
+
     def test_a_job_reserves_less_under_the_policy_compact(self):
         ratios = []
         for conf in ("", "policy:compact"):
-            command = [sys.executable, "train.py", "experts", "--ours", "--pluggable", "--conf", conf]
-            environment = {**os.environ, **self.environment}
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent)
-            ratios.append(float(done.stdout.split(": ")[1]))
+            command = ["train.py", "experts", "--ours", "--pluggable", "--conf", conf]
+            ratios.append(float(programs.run(*command, **self.environment)[0].split(": ")[1]))
         self.assertGreater(ratios[0], 1.1)
         self.assertLess(ratios[1], 1.03)
 

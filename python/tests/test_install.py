@@ -1,20 +1,17 @@
 """What goes wrong when the allocator is installed, and what it says then."""
 
 import ctypes.util
-import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
+import programs
+
 
 def program(text, **variables):
     """Runs a program in a process of its own. Returns its output and the last line of its errors."""
-    environment = {**os.environ, **variables}
-    command = [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent)
-    return done.stdout.strip(), (done.stderr.strip().splitlines() or [""])[-1]
+    out, error = programs.run("-c", text, **variables)
+    return out, programs.last_line(error)
 
 
 INSTALL = "import accelerator_alloc\naccelerator_alloc.install(conf={conf!r})\n"

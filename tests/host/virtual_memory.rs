@@ -241,3 +241,54 @@ fn devices_that_map_nothing_keep_no_file_open() {
     let in_memory = names.filter(|name| name.to_string_lossy().contains("memfd:accelerator")).count();
     assert!(in_memory < 50, "{in_memory}, including those of other tests");
 }
+
+/// Makes room for this many bytes less than the process has mapped, and returns the limit before.
+fn limit_address_space(less: u64) -> libc::rlimit {
+    let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: The call fills a structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut before) }, 0);
+    set_limit(&libc::rlimit { rlim_cur: pages * 4096 - less, ..before });
+    before
+}
+
+fn set_limit(limit: &libc::rlimit) {
+    // SAFETY: The call reads a structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, limit) }, 0);
+}
+
+/// When the system refuses to move pages, it may have released the target, where others then map something else.
+#[test]
+fn inherited_memory_that_cannot_move_overwrites_nothing() {
+    const CHILD: &str = "ACCELERATOR_CANNOT_MOVE";
+    const NAME: &str = "virtual_memory::inherited_memory_that_cannot_move_overwrites_nothing";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is for a whole process.
+        let program = std::env::current_exe().unwrap();
+        let done = std::process::Command::new(program).args(["--exact", NAME]).env(CHILD, "1").output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+        return;
+    }
+    let host = Host::open_inherited(0).unwrap();
+    let (memory, len) = (pager(&host), pages(8));
+    let (at, own) = (memory.reserve(len).unwrap(), memory.create(len).unwrap());
+    let (home, last) = (own.handle, len.get() as usize - 1); // its address
+    // SAFETY: The range is reserved and has the length of the memory. Only this thread uses it, while it is mapped.
+    unsafe {
+        memory.map(at, &own).unwrap();
+        at.as_ptr().write(7);
+        at.as_ptr().add(last).write(8);
+        let before = limit_address_space(MIB);
+        let refused = memory.unmap(at, len);
+        set_limit(&before);
+        assert!(refused.is_err());
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let place = std::ptr::with_exposed_provenance_mut(home as usize);
+        let flags = flags | libc::MAP_FIXED_NOREPLACE;
+        let other = libc::mmap(place, len.get() as usize, access, flags, -1, 0);
+        assert_eq!(other, place, "the system released it");
+        other.cast::<u8>().write(9);
+        assert!(memory.unmap(at, len).is_err());
+        assert_eq!((at.as_ptr().read(), at.as_ptr().add(last).read(), other.cast::<u8>().read()), (7, 8, 9));
+    }
+}

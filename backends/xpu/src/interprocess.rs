@@ -48,9 +48,9 @@ unsafe impl Interprocess<XpuPtr> for Xpu {
         }
         let import = sys::ze_external_memory_import_fd_t { flags: FILE, fd: file.as_raw_fd(), ..Default::default() };
         let chain = (&raw const import).cast();
-        let memory = self.allocate(&sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() }, len)?;
+        let at = self.allocate(&sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() }, len)?;
         let _ = file.into_raw_fd(); // the driver's from now on
-        Ok(memory)
+        Ok(XpuPtr::from_native(self.checked(CALL, at)?.as_ptr().cast()))
     }
 
     unsafe fn close(&self, ptr: XpuPtr, _len: NonZeroU64) {

@@ -117,23 +117,23 @@ impl Xpu {
         unsafe { stream.0.run(&work) }
     }
 
-    /// Allocates device memory, or opens that of another process, as the description says.
+    /// Allocates device memory, or opens that of another process, as the description says. The address is to be
+    /// [checked](Self::checked).
     pub(crate) fn allocate(
         &self,
         description: &sys::ze_device_mem_alloc_desc_t,
         len: NonZeroU64,
-    ) -> DriverResult<XpuPtr> {
+    ) -> DriverResult<*mut c_void> {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let (context, raw, size, alignment) = (device.context(), device.raw(), byte_count(len), ALIGNMENT as usize);
         // SAFETY: The `stype` of each description is set, and the call writes an address.
         unsafe { call!(device, zeMemAllocDevice(context, description, size, alignment, raw, &mut at)) }?;
-        let memory = self.checked("zeMemAllocDevice", at)?;
-        Ok(XpuPtr::from_native(memory.as_ptr().cast()))
+        Ok(at)
     }
 
     /// Checks an allocation that the driver reports as successful: it must have an address, and one with the requested
     /// alignment.
-    fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
+    pub(crate) fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
         let Some(memory) = NonNull::new(at.cast::<u8>()) else {
             let why = "the driver returned neither memory nor an error";
             return Err(DriverError::refused(DriverErrorKind::OutOfMemory, call, why));
@@ -254,8 +254,9 @@ unsafe impl Backend for Xpu {
             }
             error
         })?;
+        let memory = self.checked(CALL, memory)?;
         self.device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
-        Ok(memory)
+        Ok(XpuPtr::from_native(memory.as_ptr().cast()))
     }
 
     unsafe fn dealloc(&self, ptr: XpuPtr, len: NonZeroU64) {

@@ -56,6 +56,10 @@ pub unsafe extern "C" fn accelerator_torch_start(settings: *const c_char, free_m
         if options.free_memory.replace(free_memory).is_none() {
             opened().for_each(|device| call_when_short(device, free_memory));
         }
+        drop(options);
+        if cfg!(feature = "host") {
+            device(0)?; // which takes no memory, but reads variables of the environment
+        }
         Ok(())
     })
 }
@@ -133,6 +137,7 @@ fn open(index: c_int) -> Result<Device> {
     }
     let config = options.config.map_or_else(AllocatorConfig::from_environment, Ok)?;
     let number = accelerator_core::Device { kind, index: ordinal };
+    Driver::probe().map_err(|why| Error::no_accelerator(kind, &why))?;
     let backend = driver::open(ordinal).map_err(|source| Error::Driver { device: number, source })?;
     let device = Accelerator::new(backend, ordinal, config)?;
     if let Some(free_memory) = options.free_memory {

@@ -48,8 +48,8 @@ pub struct Exceptions {
     allocate: unsafe extern "C" fn(usize) -> *mut c_void,
     /// `__cxa_throw`.
     throw: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
-    /// `malloc`.
-    malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    /// `operator new(std::size_t)`.
+    new: unsafe extern "C-unwind" fn(usize) -> *mut c_void,
 }
 
 static EXCEPTIONS: OnceLock<Exceptions> = OnceLock::new();
@@ -105,11 +105,8 @@ unsafe fn throw_out_of_memory(exceptions: &Exceptions, text: &CStr) -> ! {
     const SIZE: usize = 1024;
     let bytes = text.to_bytes_with_nul();
     // SAFETY: The caller's promise.
-    let characters = unsafe { (exceptions.malloc)(bytes.len()) }.cast::<c_char>();
-    if characters.is_null() {
-        std::process::abort();
-    }
-    // SAFETY: The new memory has this size. C++ may free it, since it is `malloc`'s.
+    let characters = unsafe { (exceptions.new)(bytes.len()) }.cast::<c_char>();
+    // SAFETY: The new memory has this size. C++ frees it.
     unsafe { characters.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
     let mut text = Text { characters, len: bytes.len() - 1, capacity: bytes.len() - 1, unused: 0 };
     // SAFETY: The caller's promise. The function does not return null.
@@ -120,9 +117,10 @@ unsafe fn throw_out_of_memory(exceptions: &Exceptions, text: &CStr) -> ! {
     // Older versions of PyTorch export no constructor of the class, so that of its base has to do.
     // SAFETY: The caller's promise. An object begins with this address, and the classes differ in nothing else.
     unsafe { exception.cast::<usize>().write(exceptions.functions) };
-    // The destructor, which PyTorch does not export, is left out.
+    // SAFETY: The caller's promise. The first virtual function of an exception destroys it.
+    let destructor = unsafe { ptr::with_exposed_provenance::<*const c_void>(exceptions.functions).read() };
     // SAFETY: The caller's promise. This is the kind of the exception.
-    unsafe { (exceptions.throw)(exception, ptr::with_exposed_provenance(exceptions.kind), ptr::null()) }
+    unsafe { (exceptions.throw)(exception, ptr::with_exposed_provenance(exceptions.kind), destructor) }
 }
 
 /// Allocates memory. PyTorch: `alloc_fn`.

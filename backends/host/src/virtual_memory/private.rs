@@ -1,7 +1,7 @@
 //! Memory that forked children inherit as copies. Each piece has addresses of its own, where it is while it is mapped
 //! nowhere: its pages move from there to the addresses at which it is mapped, and back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::num::NonZeroU64;
 use std::ptr;
@@ -29,6 +29,18 @@ struct Mapped {
     homes: HashMap<HostPtr, HostPtr>,
     /// The homes whose pages are away.
     empty: HashSet<HostPtr>,
+    /// Addresses that may belong to something else, since the system released them. Nothing is done there any more.
+    lost: BTreeSet<usize>,
+}
+
+impl Mapped {
+    /// Reserves addresses again after pages could not be moved there: the system may have released them before.
+    fn reserve_again(&mut self, at: HostPtr, len: usize) {
+        // SAFETY: Nothing is replaced.
+        if unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED_NOREPLACE) }.is_err() {
+            self.lost.insert(at.as_ptr().addr());
+        }
+    }
 }
 
 impl PrivatePager {
@@ -67,8 +79,10 @@ unsafe impl VirtualMemory<HostPtr> for PrivatePager {
         self.space.reserve(len)
     }
 
-    unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
-        if !self.health.is_forked() {
+    unsafe fn release(&self, at: HostPtr, len: NonZeroU64) {
+        let start = at.as_ptr().addr();
+        let has_lost = lock(&self.mapped).lost.range(start..start + byte_count(len)).next().is_some();
+        if !self.health.is_forked() && !has_lost {
             self.space.release(at);
         }
     }
@@ -96,15 +110,19 @@ unsafe impl VirtualMemory<HostPtr> for PrivatePager {
         if mapped.empty.contains(&from) {
             return Err(MAPPED);
         }
+        if mapped.lost.contains(&at.as_ptr().addr()) {
+            return Err(LOST);
+        }
         // SAFETY: The caller promises a reserved range where nothing is mapped. The pages are at home.
         if let Err(error) = unsafe { move_pages(from, at, len) } {
-            // The system may have released the target already.
-            // SAFETY: Nothing is replaced.
-            let _ = unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED_NOREPLACE) };
+            mapped.reserve_again(at, len);
             return Err(error);
         }
         mapped.homes.insert(at, from);
         mapped.empty.insert(from);
+        // The system may count what can be written, even without memory.
+        // SAFETY: The pages have left, and the addresses stay reserved in any case.
+        let _ = unsafe { map_nothing(from.as_ptr(), len, libc::MAP_FIXED) };
         Ok(())
     }
 
@@ -112,8 +130,14 @@ unsafe impl VirtualMemory<HostPtr> for PrivatePager {
         self.health.check()?;
         let mut mapped = lock(&self.mapped);
         let home = *mapped.homes.get(&at).ok_or(NOT_MAPPED)?;
+        if mapped.lost.contains(&home.as_ptr().addr()) {
+            return Err(LOST);
+        }
         // SAFETY: The caller promises a whole mapping that no work uses. Its home has been empty since `map`.
-        unsafe { move_pages(at, home, byte_count(len)) }?;
+        if let Err(error) = unsafe { move_pages(at, home, byte_count(len)) } {
+            mapped.reserve_again(home, byte_count(len));
+            return Err(error);
+        }
         mapped.homes.remove(&at);
         mapped.empty.remove(&home);
         // The addresses stay reserved. If this fails, they can still be accessed, and have no memory nevertheless.
@@ -133,6 +157,8 @@ impl Drop for PrivatePager {
 
 const MAPPED: DriverError =
     DriverError::refused(DriverErrorKind::InvalidArgument, "mremap", "the memory is mapped at another address");
+const LOST: DriverError =
+    DriverError::refused(DriverErrorKind::Other, "mremap", "the addresses may belong to something else by now");
 const NOT_MAPPED: DriverError =
     DriverError::refused(DriverErrorKind::InvalidArgument, "mremap", "nothing is mapped at this address");
 
