@@ -13,7 +13,8 @@ def run(*arguments, without=(), **variables):
     environment = {name: value for name, value in os.environ.items() if name not in without}
     command = [sys.executable, *arguments]
     folder = Path(__file__).parent
-    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **variables}, cwd=folder)
+    environment |= variables
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=600)
     if done.returncode not in (0, 1):
         raise AssertionError(f"{command} ended with {done.returncode}: {done.stderr}")
     return done.stdout.strip(), done.stderr.strip()

@@ -118,20 +118,21 @@ class Tensors(unittest.TestCase):
         self.assertEqual(program("-c", text), ("False 7.0", ""))
 
     def test_forks_do_not_wait_for_threads_that_children_lack(self):
+        # Without the interpreter's lock, these threads free memory while others fork.
         text = (
             "import os, threading, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
-            "inherited, ended = [torch.ones(100) for _ in range(100)], threading.Event()\n"
-            "def work():\n    while not ended.is_set():\n        [torch.empty(100) for _ in range(50)]\n"
-            "def leave(depth):\n"
+            "torch.set_num_threads(1)\nmatrix, ended = torch.rand(8, 8), threading.Event()\n"
+            "def work():\n    while not ended.is_set():\n        torch.linalg.svd(matrix)\n"
+            "def start():\n    for _ in range(3):\n        threading.Thread(target=work, daemon=True).start()\n"
+            "def fork(depth):\n"
             "    child = os.fork()\n"
             "    if child:\n        return os.waitpid(child, 0)[1]\n"
-            "    thread = threading.Thread(target=inherited.clear)\n    thread.start()\n"
-            "    status = leave(depth - 1) if depth else 0\n    thread.join()\n    os._exit(status and 1)\n"
-            "threads = [threading.Thread(target=work) for _ in range(4)]\n"
-            "for thread in threads:\n    thread.start()\n"
-            "print(sum(leave(1) for _ in range(100)))\nended.set()\n"
+            "    if depth:\n        start()\n"
+            "    for _ in range(200):\n        torch.ones(100) + 1\n"
+            "    os._exit(any([fork(depth - 1) for _ in range(12)]) if depth else 0)\n"
+            "start()\nprint(any([fork(1) for _ in range(12)]))\nended.set()\n"
         )
-        self.assertEqual(program("-c", text), ("0", ""))
+        self.assertEqual(program("-c", text), ("False", ""))
 
     def test_wrong_variables_of_the_host_are_told_at_once(self):
         text = "import accelerator_alloc\naccelerator_alloc.install('', device='cpu')"
