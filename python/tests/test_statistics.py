@@ -15,6 +15,8 @@ SETTINGS = (
     "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
     "large_segment_size_mb:40",
 )
+# What is compared of a block.
+BLOCK = ("size", "requested_size", "state")
 
 
 class Statistics(unittest.TestCase):
@@ -39,21 +41,22 @@ class Statistics(unittest.TestCase):
 
     def test_any_order_of_work_is_fine(self):
         # The job looks for violations itself.
-        for conf in ("policy:compact", "expandable_segments:True"):
-            with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-                runs = threads.map(lambda seed: train("experts", conf, True, seed=seed), range(1, 11))
-                allocations = {one["allocation.all.allocated"] for one in runs}
-            self.assertEqual(len(allocations), 1)
+        settings = ("", "expandable_segments:True", "policy:compact")
+        jobs = [(MODELS[seed % 3], conf, seed) for conf in settings for seed in range(1, 11)]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+            runs = threads.map(lambda job: train(job[0], job[1], True, seed=job[2]), jobs)
+            allocations = {(model, one["allocation.all.allocated"]) for (model, *_), one in zip(jobs, runs)}
+        self.assertEqual(len(allocations), len(MODELS))
 
 
 class Histories(unittest.TestCase):
     def test_they_equal_those_of_pytorch(self):
-        jobs = [("experts", ""), ("experts", "expandable_segments:True")]
+        jobs = [(model, conf) for model in MODELS for conf in ("", "expandable_segments:True")]
         for job, (native, ours) in zip(jobs, with_both(jobs, record=True)):
             with self.subTest(job=job):
                 (entries, completed, segments), our_events = map(events, (native, ours))
-                self.assertGreater(len(entries), 1000)
-                self.assertGreater(len(completed), 400)
+                self.assertGreater(len(entries), 400)
+                self.assertGreater(len(completed), 100)
                 self.assertEqual((entries, completed, segments), our_events)
 
 
@@ -80,7 +83,7 @@ def events(snapshot):
             segment["total_size"],
             segment["segment_type"],
             segment["is_expandable"],
-            [(block["address"] - start, block["size"], block["state"]) for block in segment["blocks"]],
+            [[block["address"] - start, *map(block.get, BLOCK)] for block in segment["blocks"]],
         )
         for segment in sorted(snapshot["segments"], key=lambda segment: segment["address"])
     ]
