@@ -46,6 +46,18 @@ LOST = {
     "memory_stats": ("empty(1)\ntorch.cuda.memory_stats()", "does not yet support getDeviceStats"),
     "memory_summary": ("empty(1)\ntorch.cuda.memory_summary()", "does not yet support getDeviceStats"),
     "reset_peak_memory_stats": ("torch.cuda.reset_peak_memory_stats()", "does not yet support resetPeakStats"),
+    "reset_accumulated_memory_stats": (
+        "torch.cuda.reset_accumulated_memory_stats()",
+        "does not yet support resetAccumulatedStats",
+    ),
+    "get_per_process_memory_fraction": (
+        "torch.cuda.get_per_process_memory_fraction()",
+        "does not yet support getMemoryFraction",
+    ),
+    "observers of failed requests": (
+        "torch._C._cuda_attach_out_of_memory_observer(lambda *shortage: None)",
+        "does not yet support attachOutOfMemoryObserver",
+    ),
     "memory_snapshot": ("torch.cuda.memory_snapshot()", "does not yet support snapshot"),
     "memory history": ("torch.cuda.memory._record_memory_history()", "does not yet support recordHistory"),
     "graphs": (
