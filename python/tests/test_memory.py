@@ -269,6 +269,16 @@ class Snapshots(Case):
         names = {frame["name"] for entry in entries for frame in entry["frames"]}
         self.assertIn("test_histories_have_stacks", names)
 
+    def test_histories_have_stacks_of_cpp(self):
+        cuda.memory._record_memory_history(stacks="all", context="alloc")
+        kept = tensor(5)
+        entries = cuda.memory._snapshot()["device_traces"][0]
+        cuda.memory._record_memory_history(enabled=None)
+        frames = [entry["frames"] for entry in entries if entry.get("addr") == kept.data_ptr()][-1]
+        names = [frame["name"] for frame in frames]
+        self.assertIn("test_histories_have_stacks_of_cpp", names)
+        self.assertTrue([name for name in names if name.startswith("at::")], names)
+
 
     def test_actions_are_skipped(self):
         cuda.memory._record_memory_history(stacks="python", skip_actions=["free_requested"])
