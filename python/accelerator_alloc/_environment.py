@@ -17,8 +17,8 @@ def switch():
     if value in ("", "0"):
         return
     if value not in _DEVICES:
-        expected = ", ".join([*_DEVICES, "or 0 for PyTorch's own allocator"])
-        return _warn(f"{VARIABLE} is {value!r}: expected {expected}")
+        expected = ", ".join(map(repr, [*_DEVICES, "0"]))
+        return _warn(f"PyTorch keeps its own allocator: {VARIABLE} is {value!r}, and not one of {expected}")
     for device in _DEVICES[value]:
         try:
             from ._install import install

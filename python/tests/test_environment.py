@@ -1,6 +1,8 @@
 """The installed wheel puts the allocator in programs that do not name it, if the environment asks for it."""
 
+import concurrent.futures
 import importlib.metadata
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -14,6 +16,22 @@ SWITCHED = {"ACCELERATOR_TORCH": "1"}
 # An unchanged program: the names of its allocator and of its modules.
 NAME = "import torch\nprint(torch.cuda.get_allocator_backend())\n"
 LOADED = "print('libaccelerator_torch' in open('/proc/self/maps').read())\n"
+# The programs of the recorded jobs that train.
+JOBS = (
+    "bart_offload_train",
+    "detr_train",
+    "dlrm_train",
+    "gan_gp_train",
+    "gpt2_check",
+    "llama2b_lora_ckpt",
+    "lstm_seq2seq_train",
+    "moe_ep_train",
+    "ppo_train",
+    "swin_train_eval_ckpt",
+    "t5_accum_train",
+    "unet_train",
+    "vit_amp_train",
+)
 TRAIN = [str(HERE / "train.py"), "experts"]
 
 
@@ -34,8 +52,16 @@ class Environment(unittest.TestCase):
     def test_other_values_are_refused_and_pytorch_works(self):
         out, error = programs.run("-c", NAME, ACCELERATOR_TORCH="yes")
         self.assertEqual(out, "native")
-        self.assertIn("RuntimeWarning: PyTorch keeps its own allocator, although ACCELERATOR_TORCH is set", error)
-        self.assertIn("ACCELERATOR_TORCH is 'yes': expected 1, cpu, or 0 for PyTorch's own allocator", error)
+        told = "RuntimeWarning: PyTorch keeps its own allocator: ACCELERATOR_TORCH is 'yes', and not one of '1', 'cuda', "
+        self.assertIn(told, error)
+
+    def test_one_kind_of_device_does_not_depend_on_the_other(self):
+        text = "import accelerator_alloc, torch\nprint(*map(accelerator_alloc.is_installed, ('cuda', 'cpu')))\n"
+        for missing, installed in (("cuda", "False True"), ("cpu", "True False")):
+            library = {"cuda": "ACCELERATOR_TORCH_LIBRARY", "cpu": "ACCELERATOR_TORCH_CPU_LIBRARY"}[missing]
+            out, error = programs.run("-c", text, ACCELERATOR_TORCH="cuda,cpu", **{library: "/no/such/library.so"})
+            self.assertEqual(out, installed)
+            self.assertIn(f"PyTorch keeps its own allocator for {missing} devices", error)
 
     def test_tensors_of_the_cpu_are_switched_by_name(self):
         text = "import accelerator_alloc, torch\nprint(*map(accelerator_alloc.is_installed, ('cuda', 'cpu')))\n"
@@ -56,6 +82,18 @@ class Environment(unittest.TestCase):
             ratios.append(float(out.split(": ")[1]))
         self.assertGreater(ratios[0], 1.1)
         self.assertLess(ratios[1], 1.03)
+
+    def test_recorded_jobs_reserve_little_more_than_they_request(self):
+        variables = {**SWITCHED, CONF: "policy:compact", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+            runs = threads.map(lambda job: programs.run("recorded.py", job, **variables), JOBS)
+            for job, (out, error) in zip(JOBS, runs):
+                with self.subTest(job):
+                    self.assertRegex(out, r"^\d+ [\d.]+$", error)
+                    requested, ratio = map(float, out.split())
+                    print(f"{job}: {requested / (1 << 30):.1f} GiB requested, {ratio:.3f} times as much reserved")
+                    self.assertGreater(requested, 4 << 30)
+                    self.assertLess(ratio, 1.03)
 
     def test_an_unknown_setting_is_told(self):
         out, error = programs.run("-c", NAME, **SWITCHED, **{CONF: "no_such_setting:1"})
