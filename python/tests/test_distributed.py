@@ -32,6 +32,7 @@ def worker(rank, port, conf, results):
     statistics = torch.cuda.memory_stats(rank)
     names = ("allocated_bytes.all.peak", "reserved_bytes.all.peak", "allocation.all.allocated", "num_device_alloc")
     contexts = [device for device in range(torch.cuda.device_count()) if simulated.has_context(device)]
+    assert simulated.violations() == 0
     results.put((rank, contexts, [statistics[name] for name in names]))
     distributed.destroy_process_group()
 
