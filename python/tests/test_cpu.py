@@ -110,7 +110,7 @@ class Tensors(unittest.TestCase):
 
     def test_memory_without_a_tensor_outlives_an_uninstallation(self):
         text = (
-            "import ctypes, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
+            "import torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
             "a = torch.empty(1000).untyped_storage()\n"
             "accelerator_alloc.uninstall('cpu')\na.resize_(5_000_000)\na.resize_(10)\ndel a\n"
             "print(accelerator_alloc.is_installed('cpu'), torch.ones(7).sum().item())\n"

@@ -339,7 +339,11 @@ fn capacity() -> Result<u64, Unavailable> {
 }
 
 fn is_inherited() -> Result<bool, Unavailable> {
-    let read = |value: &str| ["0", "1"].iter().position(|expected| *expected == value).map(|place| place == 1);
+    let read = |value: &str| match value {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    };
     Ok(read_variable(INHERITED, "0 or 1", read)?.unwrap_or(false))
 }
 

@@ -53,7 +53,7 @@ impl Arenas {
     /// Searches the cache on the slow path. If it returns a block, the call is complete.
     pub(crate) fn search(&self, arena: Guard<'_, Arena>, parameters: &Parameters) -> Option<AllocatedBlock> {
         let kind = parameters.request.pool;
-        let clock = if arena.mem_pool().is_default() { self.tick(arena.config(), kind) } else { self.clock(kind) };
+        let clock = self.tick(&arena, kind);
         let mut entered = self.enter(arena);
         let found = entered.take(parameters, clock);
         drop(entered.leave()); // as in `drop_discarded`, without locking again

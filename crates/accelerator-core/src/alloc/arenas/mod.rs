@@ -157,14 +157,14 @@ impl Arenas {
 
     /// Counts a search, to measure the age of free blocks, while garbage collection is on. PyTorch:
     /// `get_free_blocks_call_count`.
-    pub(crate) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
-        if self.counts_searches(config) { self.count_search(pool) } else { self.clock(pool) }
+    pub(crate) fn tick(&self, arena: &Arena, pool: PoolKind) -> u32 {
+        if self.counts_searches(arena) { self.count_search(pool) } else { self.clock(pool) }
     }
 
-    /// Returns whether searches are counted.
+    /// Returns whether searches of this arena are counted. Those of private pools are not.
     #[inline(always)]
-    pub(crate) fn counts_searches(&self, config: &AllocatorConfig) -> bool {
-        config.collects() && self.statistics().limit.is_some()
+    pub(crate) fn counts_searches(&self, arena: &Arena) -> bool {
+        arena.config().collects() && arena.mem_pool().is_default() && self.statistics().limit.is_some()
     }
 
     /// Counts a search. Returns the number of searches so far.

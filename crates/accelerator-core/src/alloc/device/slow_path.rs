@@ -83,7 +83,7 @@ impl DeviceAllocator {
         stream: StreamId,
         take: impl FnOnce(&mut Arena, &Request, u32) -> Counting<Option<AllocatedBlock>>,
     ) -> Result<AllocatedBlock> {
-        let counts = arena.mem_pool().is_default() && self.arenas().counts_searches(arena.config());
+        let counts = self.arenas().counts_searches(&arena);
         let clock = self.arenas().clock(request.pool).wrapping_add(counts.into());
         let Ok(taken) = take(&mut arena, &request, clock) else {
             return self.allocate_with_statistics((arena, request), stream); // which counts the search
