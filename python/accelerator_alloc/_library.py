@@ -21,7 +21,7 @@ _LIBRARIES = {
     "cuda": ("libaccelerator_torch.so", "ACCELERATOR_TORCH_LIBRARY"),
     "cpu": ("libaccelerator_torch_cpu.so", "ACCELERATOR_TORCH_CPU_LIBRARY"),
 }
-# The numbers of their interfaces, as in accelerator_torch.h.
+# The numbers of the interfaces that this package, with its parts in C++, was written for, as in boundary.rs.
 _INTERFACES = {"cuda": 6 << 8 | 1, "cpu": 6 << 8}
 
 

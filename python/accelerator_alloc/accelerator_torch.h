@@ -55,14 +55,12 @@ struct Settings {
   char text[512];
 };
 
-constexpr uint32_t INTERFACE_CPU = 6 << 8, INTERFACE_CUDA = INTERFACE_CPU | 1;
 constexpr int DONE = 0, OUT_OF_MEMORY = 1;
 constexpr int FREED = 0, FOREIGN = 1;
 constexpr int STATISTICS = 9 * 3 * 4 + 2 * 4 + 7;
 
 // The functions by their names without `accelerator_torch_`: those of all devices, and those of one kind.
 #define ACCELERATOR_TORCH_FUNCTIONS(F)                                                                 \
-  F(uint32_t, interface, ())                                                                           \
   F(const char*, last_error, ())                                                                       \
   F(int, start, (const char*, bool (*)()))                                                             \
   F(Usage, usage, (uint64_t))                                                                          \

@@ -86,7 +86,6 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
   if (!handle) return dlerror();
   ACCELERATOR_TORCH_FUNCTIONS(ACCELERATOR_TORCH_FIND)
   ACCELERATOR_TORCH_CPU_FUNCTIONS(ACCELERATOR_TORCH_FIND)
-  if (library.interface() != INTERFACE_CPU) return "the library is of another version, or not for the CPU";
   if (library.start(settings, &has_nothing_to_free) != DONE) return library.last_error();
   if (!native) {
     // A child, too, may fork while its threads free memory.

@@ -661,7 +661,6 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
   if (!handle) return dlerror();
   ACCELERATOR_TORCH_FUNCTIONS(ACCELERATOR_TORCH_FIND)
   ACCELERATOR_TORCH_CUDA_FUNCTIONS(ACCELERATOR_TORCH_FIND)
-  if (library.interface() != INTERFACE_CUDA) return "the library is of another version, or not for CUDA";
   if (library.start(settings, &free_memory) != DONE) return library.last_error();
   static const bool is_uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
   if ((is_uncached || !own->isEnabled()) && library.set_caching(false) != DONE) return library.last_error();

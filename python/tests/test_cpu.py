@@ -123,14 +123,16 @@ class Tensors(unittest.TestCase):
             "import os, threading, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
             "torch.set_num_threads(1)\nmatrix, ended = torch.rand(8, 8), threading.Event()\n"
             "def work():\n    while not ended.is_set():\n        torch.linalg.svd(matrix)\n"
-            "def start():\n    for _ in range(3):\n        threading.Thread(target=work, daemon=True).start()\n"
+            "def start():\n    threads = [threading.Thread(target=work) for _ in range(3)]\n"
+            "    for thread in threads:\n        thread.start()\n    return threads\n"
             "def fork(depth):\n"
             "    child = os.fork()\n"
             "    if child:\n        return os.waitpid(child, 0)[1]\n"
             "    if depth:\n        start()\n"
             "    for _ in range(200):\n        torch.ones(100) + 1\n"
             "    os._exit(any([fork(depth - 1) for _ in range(12)]) if depth else 0)\n"
-            "start()\nprint(any([fork(1) for _ in range(12)]))\nended.set()\n"
+            "threads = start()\nprint(any([fork(1) for _ in range(12)]))\nended.set()\n"
+            "for thread in threads:\n    thread.join()\n"
         )
         self.assertEqual(program("-c", text), ("False", ""))
 
