@@ -4,10 +4,10 @@ import concurrent.futures
 import json
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+import programs
 
 
 def train(model, conf, ours, record=False, seed=0, large=False):
@@ -16,14 +16,13 @@ def train(model, conf, ours, record=False, seed=0, large=False):
     """
     with tempfile.TemporaryDirectory() as folder:
         statistics, snapshot = Path(folder) / "statistics.json", Path(folder) / "snapshot.pickle"
-        command = [sys.executable, "train.py", model, "--conf", conf, "--out", str(statistics)]
+        command = ["train.py", model, "--conf", conf, "--out", str(statistics)]
         command += ["--ours"] if ours else []
         command += ["--large"] if large else []
         command += ["--snapshot", str(snapshot)] if record else []
-        environment = {**os.environ, "CUDA_SIM_SEED": str(seed)}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, env=environment)
-        if done.returncode:
-            raise AssertionError(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        out, error = programs.fork(*command, CUDA_SIM_SEED=str(seed))
+        if not out:
+            raise AssertionError(f"{command}: {error}")
         return pickle.loads(snapshot.read_bytes()) if record else json.loads(statistics.read_text())
 
 

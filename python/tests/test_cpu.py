@@ -17,7 +17,7 @@ SETTINGS = ("", "expandable_segments:True", "policy:compact")
 
 def program(*arguments, **variables):
     """Runs Python in a process of its own. Returns its output and the last line of its errors."""
-    out, error = programs.run(*arguments, **variables)
+    out, error = programs.fork(*arguments, **variables)
     return out, programs.last_line(error)
 
 

@@ -80,7 +80,7 @@ class Fallback(unittest.TestCase):
         self.environment = {"XDG_CACHE_HOME": folder.name, "CXX": "", "PATH": folder.name}
 
     def program(self, text, conf=None):
-        return programs.run("-c", text.replace("CONF", "" if conf is None else repr(conf)), **self.environment)
+        return programs.fork("-c", text.replace("CONF", "" if conf is None else repr(conf)), **self.environment)
 
     def test_what_works(self):
         for conf in (None, "policy:compact"):
@@ -132,7 +132,7 @@ class Fallback(unittest.TestCase):
         ratios = []
         for conf in ("", "policy:compact"):
             command = ["train.py", "experts", "--ours", "--pluggable", "--conf", conf]
-            ratios.append(float(programs.run(*command, **self.environment)[0].split(": ")[1]))
+            ratios.append(float(programs.fork(*command, **self.environment)[0].split(": ")[1]))
         self.assertGreater(ratios[0], 1.1)
         self.assertLess(ratios[1], 1.03)
 

@@ -10,7 +10,7 @@ import programs
 
 def program(text, **variables):
     """Runs a program in a process of its own. Returns its output and the last line of its errors."""
-    out, error = programs.run("-c", text, **variables)
+    out, error = programs.fork("-c", text, **variables)
     return out, programs.last_line(error)
 
 
@@ -70,7 +70,8 @@ class Installation(unittest.TestCase):
         self.assertRegex(error, "AcceleratorError: the allocator is not installed: pass the settings to install")
 
     def test_another_allocator_is_not_replaced(self):
-        _, error = program(INSTALL.format(conf=None), PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+        # PyTorch reads this when it is imported.
+        _, error = programs.run("-c", INSTALL.format(conf=None), PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         self.assertRegex(error, "AcceleratorError: PyTorch uses the allocator cudaMallocAsync, not its own")
 
     def test_what_is_missing_is_named(self):

@@ -2,6 +2,7 @@
 
 import unittest
 
+import programs
 from test_install import program
 
 INSTALLED = (
@@ -106,7 +107,7 @@ class Libraries(unittest.TestCase):
             "alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(int(options['gpu_external_alloc']))\n"
             "print(alloc(5 << 20) is not None, 'torch' in sys.modules)\n"
         )
-        self.assertEqual(program(text), ("True False", ""))
+        self.assertEqual(programs.run("-c", text), ("True False", ""))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
 import html
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import accelerator_alloc
+import programs
 from accelerator_alloc import _program
 
 DATA = Path(__file__).parents[2] / "tests/data"
@@ -38,9 +37,9 @@ class InAJob(unittest.TestCase):
     def run_with_both(self, text):
         outputs = []
         for whose in ("native", "ours"):
-            done = subprocess.run([sys.executable, "-c", JOB + text, whose], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            outputs.append(done.stdout)
+            out, error = programs.fork("-c", JOB + text, whose)
+            self.assertTrue(out, error)
+            outputs.append(out)
         self.assertEqual(*outputs)
         return outputs[0]
 
