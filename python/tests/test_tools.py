@@ -98,7 +98,7 @@ class InAJob(unittest.TestCase):
             "torch.empty(1 << 20, device='cuda')\n"
             "print(tracked.allocated_change, 'empty' in str(tracked))\n"
         )
-        self.assertEqual(out, "0 False\n")
+        self.assertEqual(out, "0 False")
 
 
 class OfFiles(unittest.TestCase):
