@@ -20,10 +20,9 @@ step_cuda-conformance() {
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }
 
-step cuda-verify 'simulated CUDA: verify --quick, a pipeline of three streams, and two models in turn'
-step_cuda-verify() {
+step cuda-programs 'simulated CUDA: a pipeline of three streams, and two models in turn'
+step_cuda-programs() {
   programs
-  on_simulated_cuda "$built/accel" verify --backend cuda --quick
   on_simulated_cuda "$built/examples/pipeline"
   on_simulated_cuda "$built/examples/serve_two_models" cuda
 }

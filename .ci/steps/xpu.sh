@@ -68,4 +68,5 @@ step_xpu-newer-loader() {
   beside=$(dirname "$program")
   into_debian13 "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu
   in_debian13 "$program" simulated:: --skip parity
+  in_debian13 "$program" simulated::suite::seed_1 --ignored
 }

@@ -85,7 +85,7 @@ fn the_benchmark_runs_on_it() {
 }
 
 #[test]
-#[ignore = "takes a minute; .ci/run runs it"]
+#[ignore = "takes two minutes"]
 fn the_report_on_it_passes() {
     let report = run(&["verify", "--backend", "sample", "--quick"]).succeeds();
     assert!(report.starts_with("# accel verify on sample:0 (Sample device 0): all passed\n"), "{report}");
