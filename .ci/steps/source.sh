@@ -74,11 +74,8 @@ step_oldest-rust() {
 step package 'the packages for crates.io contain their licence and README, and compile'
 step_package() {
   local packages=$scratch/packages archive name
-  local -a private
-  mapfile -t private < <(grep --files-with-matches '^publish = false' {crates,backends,tests/drivers}/*/Cargo.toml \
-    {tests,tests/site,benches}/Cargo.toml | xargs sed -n 's/^name = "\(.*\)"$/--exclude=\1/p')
   # Uploads nothing. Cargo's own check builds each package with all that it depends on, which takes minutes.
-  cargo package --workspace "${private[@]}" --locked --allow-dirty --quiet --no-verify --target-dir "$scratch/package"
+  cargo package --workspace --locked --allow-dirty --quiet --no-verify --target-dir "$scratch/package"
   mkdir "$packages"
   cp Cargo.lock "$packages"
   # They depend on each other as on packages from crates.io. The profile is that of our dependencies.
@@ -87,6 +84,10 @@ step_package() {
   for archive in "$scratch"/package/package/*.crate; do
     tar --extract --directory "$packages" --file "$archive"
     name=$(basename "$archive" .crate)
+    if grep --quiet '^publish = false' "$packages/$name/Cargo.toml"; then
+      rm -r "${packages:?}/$name"
+      continue
+    fi
     printf '%s = { path = "%s" }\n' "${name%-[0-9]*}" "$name" >>"$packages/Cargo.toml"
     ls "$packages/$name"/{README.md,LICENSE-*}
   done

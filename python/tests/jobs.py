@@ -20,9 +20,7 @@ def train(model, conf, ours, record=False, seed=0, large=False):
         command += ["--ours"] if ours else []
         command += ["--large"] if large else []
         command += ["--snapshot", str(snapshot)] if record else []
-        out, error = programs.fork(*command, CUDA_SIM_SEED=str(seed))
-        if not out:
-            raise AssertionError(f"{command}: {error}")
+        programs.output(*command, CUDA_SIM_SEED=str(seed))
         return pickle.loads(snapshot.read_bytes()) if record else json.loads(statistics.read_text())
 
 

@@ -29,6 +29,23 @@ def fork(*arguments, **variables):
     """Does the same in a process in which PyTorch is imported already, which saves most of a small program's time. What
     is read at that time is not read again, such as some variables of the environment.
     """
+    return _ended(arguments, *_forked(arguments, variables))
+
+
+def output(*arguments, **variables):
+    """Does the same, and fails unless the program succeeds. Returns its output as it is."""
+    code, out, error = _forked(arguments, variables)
+    if code != 0:
+        raise AssertionError(f"{arguments} ended with {code}: {out}{error}")
+    return out
+
+
+def last_line(text):
+    """Returns the last line, which names the exception that ended a program."""
+    return (text.splitlines() or [""])[-1]
+
+
+def _forked(arguments, variables):
     with tempfile.TemporaryDirectory() as folder:
         out, error = Path(folder, "out"), Path(folder, "error")
         out.touch()
@@ -50,12 +67,7 @@ def fork(*arguments, **variables):
             raise AssertionError(f"{arguments} did not end: {error.read_text()}")
         code = int(server.stdout.readline())
         _idle.put(server)
-        return _ended(arguments, code, out.read_text(), error.read_text())
-
-
-def last_line(text):
-    """Returns the last line, which names the exception that ended a program."""
-    return (text.splitlines() or [""])[-1]
+        return code, out.read_text(), error.read_text()
 
 
 def _ended(arguments, code, out, error):

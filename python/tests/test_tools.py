@@ -37,9 +37,7 @@ class InAJob(unittest.TestCase):
     def run_with_both(self, text):
         outputs = []
         for whose in ("native", "ours"):
-            out, error = programs.fork("-c", JOB + text, whose)
-            self.assertTrue(out, error)
-            outputs.append(out)
+            outputs.append(programs.output("-c", JOB + text, whose))
         self.assertEqual(*outputs)
         return outputs[0]
 
@@ -98,7 +96,7 @@ class InAJob(unittest.TestCase):
             "torch.empty(1 << 20, device='cuda')\n"
             "print(tracked.allocated_change, 'empty' in str(tracked))\n"
         )
-        self.assertEqual(out, "0 False")
+        self.assertEqual(out, "0 False\n")
 
 
 class OfFiles(unittest.TestCase):
