@@ -1,11 +1,13 @@
 // Replays an allocation trace through PyTorch's own CUDA caching allocator (libc10_cuda.so) on the simulated
 // device.
 //
-//   torch_replay [-p] [-q] [-t] TRACE     ('-' reads standard input)
+//   torch_replay [-p] [-q] [-t | -T] TRACE     ('-' reads standard input)
 //     -p  print where each allocation lies: `at ID 0xOFFSET`, from the first address of the device
 //     -q  do not print `oom` and `null` lines
 //     -t  print `time_ns TOTAL ops N` to standard error at the end: the allocator's operations alone, a clock
 //         around each
+//     -T  print `loop_ns TOTAL ops N` to standard error and nothing else: one clock around the loop over all
+//         operations that do more than print
 //
 // Traces and output are those of docs/TRACE_FORMAT.md. The same trace gives the same output.
 
@@ -21,6 +23,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace A = c10::cuda::CUDACachingAllocator;
@@ -111,19 +114,246 @@ void print_snapshot(size_t line, Streams& streams, uintptr_t base) {
   printf("end\n");
 }
 
+enum class Kind : uint8_t {
+  Alloc, Free, Record, Hold, Release, Sync, EmptyCache, ResetPeak, ResetAccumulated, Conf, Fraction, Capacity,
+  FailMallocs,
+  // These only print.
+  Stats, Snapshot, MemInfo, CacheInfo, Calls,
+};
+
+const std::unordered_map<std::string, Kind> kKinds = {
+    {"alloc", Kind::Alloc}, {"free", Kind::Free}, {"record", Kind::Record}, {"hold", Kind::Hold},
+    {"release", Kind::Release}, {"sync", Kind::Sync}, {"empty_cache", Kind::EmptyCache},
+    {"reset_peak", Kind::ResetPeak}, {"reset_accumulated", Kind::ResetAccumulated}, {"conf", Kind::Conf},
+    {"fraction", Kind::Fraction}, {"capacity", Kind::Capacity}, {"fail_mallocs", Kind::FailMallocs},
+    {"stats", Kind::Stats}, {"snapshot", Kind::Snapshot}, {"meminfo", Kind::MemInfo},
+    {"cacheinfo", Kind::CacheInfo}, {"calls", Kind::Calls},
+};
+
+// Small, so that the loop reads little.
+struct Op {
+  Kind kind;
+  uint32_t slot = 0; // of the allocation
+  int stream = 0;
+  uint32_t line = 0;
+  uint64_t n = 0; // bytes, or a count
+  uint64_t id = 0; // of what `alloc` makes
+};
+
+struct Trace {
+  std::vector<Op> ops;
+  // The word that a few operations have, by line.
+  std::unordered_map<uint32_t, std::string> words;
+  // How many allocations are live at once, at most. Slots are used again, so that they stay in the processor's caches.
+  uint32_t slots = 0;
+};
+
+Trace parse(std::istream& in, const char* path) {
+  Trace trace;
+  std::unordered_map<uint64_t, uint32_t> live;
+  std::vector<uint32_t> vacant;
+  std::string text, word;
+  for (uint32_t line = 1; std::getline(in, text); line++) {
+    if (auto h = text.find('#'); h != std::string::npos) text.resize(h);
+    std::istringstream is(text);
+    if (!(is >> word)) continue;
+    auto bad = [&](const char* why) {
+      fprintf(stderr, "%s:%u: %s: %s\n", path, line, why, text.c_str());
+      exit(2);
+    };
+    auto num = [&] {
+      uint64_t v = 0;
+      if (!(is >> v)) bad("number expected");
+      return v;
+    };
+    auto slot_of = [&](uint64_t id) {
+      auto it = live.find(id);
+      if (it == live.end()) bad("id is not live");
+      return it->second;
+    };
+    auto kind = kKinds.find(word);
+    if (kind == kKinds.end()) bad("unknown op");
+    Op op{kind->second};
+    op.line = line;
+    switch (op.kind) {
+      case Kind::Alloc: {
+        uint64_t id = num();
+        if (vacant.empty()) vacant.push_back(trace.slots++);
+        op.slot = vacant.back();
+        vacant.pop_back();
+        op.id = id;
+        if (!live.emplace(id, op.slot).second) bad("id is live");
+        op.n = num();
+        op.stream = static_cast<int>(num());
+        break;
+      }
+      case Kind::Free: {
+        uint64_t id = num();
+        op.slot = slot_of(id);
+        live.erase(id);
+        vacant.push_back(op.slot);
+        break;
+      }
+      case Kind::Record:
+        op.slot = slot_of(num());
+        op.stream = static_cast<int>(num());
+        break;
+      case Kind::Hold:
+      case Kind::Release: op.stream = static_cast<int>(num()); break;
+      case Kind::Capacity:
+      case Kind::FailMallocs: op.n = num(); break;
+      case Kind::Conf:
+      case Kind::Fraction: is >> trace.words[line]; break;
+      default: break;
+    }
+    trace.ops.push_back(op);
+  }
+  return trace;
+}
+
+class Replay {
+ public:
+  Replay(Trace trace, bool place, bool quiet)
+      : trace_(std::move(trace)), place_(place), quiet_(quiet), live_(trace_.slots) {}
+
+  // Line by line, if `timing` with a clock around each operation of the allocator.
+  void run(bool timing) {
+    timing_ = timing;
+    for (const Op& op : trace_.ops) step(op);
+    fflush(stdout);
+    if (timing) fprintf(stderr, "time_ns %lld ops %zu\n", (long long)spent_.count(), n_ops_);
+  }
+
+  // In one loop, with a clock around it.
+  void run_loop() {
+    std::erase_if(trace_.ops, [](const Op& op) { return op.kind >= Kind::Stats; });
+    quiet_ = true;
+    place_ = false;
+    auto start = Clock::now();
+    for (const Op& op : trace_.ops) step(op);
+    auto ns = std::chrono::nanoseconds(Clock::now() - start);
+    fprintf(stderr, "loop_ns %lld ops %zu\n", (long long)ns.count(), n_ops_);
+  }
+
+  // The line that runs, or that failed.
+  uint32_t line() const { return line_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Live {
+    void* ptr = nullptr;
+    bool is_live = false; // not if memory ran out
+  };
+
+  template <class F>
+  void timed(F&& operation) {
+    n_ops_++;
+    if (!timing_) return operation();
+    auto start = Clock::now();
+    operation();
+    spent_ += Clock::now() - start;
+  }
+
+  void step(const Op& op) {
+    line_ = op.line;
+    switch (op.kind) {
+      case Kind::Alloc: return allocate(op);
+      case Kind::Free:
+        if (Live live = std::exchange(live_[op.slot], {}); live.is_live)
+          timed([&] { alloc_->raw_delete(live.ptr); });
+        return;
+      case Kind::Record: {
+        auto stream = streams_.wrap(op.stream);
+        Live live = live_[op.slot];
+        if (!live.is_live) return;
+        return timed([&] {
+          c10::DataPtr dp(live.ptr, live.ptr, deleter_, device_);
+          alloc_->recordStream(dp, stream);
+          dp.release_context();
+        });
+      }
+      case Kind::Hold: return sim_hold_stream(streams_.get(op.stream), 1);
+      case Kind::Release: return sim_hold_stream(streams_.get(op.stream), 0);
+      case Kind::Sync: C10_CUDA_CHECK(cudaDeviceSynchronize()); return;
+      case Kind::EmptyCache: return A::emptyCache();
+      case Kind::ResetPeak: return A::resetPeakStats(kDevice);
+      case Kind::ResetAccumulated: return A::resetAccumulatedStats(kDevice);
+      // As PYTORCH_CUDA_ALLOC_CONF, at run time.
+      case Kind::Conf: return c10::CachingAllocator::setAllocatorSettings(trace_.words[op.line]);
+      // set_per_process_memory_fraction
+      case Kind::Fraction: return A::setMemoryFraction(std::stod(trace_.words[op.line]), kDevice);
+      case Kind::Capacity: return sim_set_capacity(kDevice, op.n); // changes what is left, not the fraction
+      case Kind::FailMallocs: return sim_fail_next_mallocs(static_cast<int>(op.n));
+      case Kind::Stats:
+        printf("@%u stats\n", op.line);
+        for (auto& [k, v] : flatten(A::getDeviceStats(kDevice))) printf("%s %lld\n", k.c_str(), (long long)v);
+        printf("end\n");
+        return;
+      case Kind::Snapshot: return print_snapshot(op.line, streams_, base_);
+      case Kind::MemInfo: {
+        size_t free = 0, total = 0;
+        C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+        printf("@%u meminfo free %zu total %zu\n", op.line, free, total);
+        return;
+      }
+      case Kind::CacheInfo: { // the largest block that the cache or the device can give
+        size_t largest = 0;
+        A::cacheInfo(kDevice, &largest);
+        printf("@%u cacheinfo largest %zu\n", op.line, largest);
+        return;
+      }
+      case Kind::Calls:
+        printf("@%u calls\n", op.line);
+        sim_dump_counts(stdout);
+        printf("end\n");
+        return;
+    }
+  }
+
+  void allocate(const Op& op) {
+    cudaStream_t stream = streams_.get(op.stream);
+    Live& live = live_[op.slot];
+    live = {nullptr, true};
+    timed([&] {
+      try {
+        live.ptr = alloc_->raw_alloc_with_stream(op.n, stream);
+      } catch (const c10::OutOfMemoryError&) {
+        live.is_live = false;
+      }
+    });
+    auto id = static_cast<unsigned long long>(op.id);
+    if (!quiet_ && !live.is_live) printf("oom %llu\n", id);
+    else if (!quiet_ && !live.ptr) printf("null %llu\n", id);
+    else if (place_ && live.ptr) printf("at %llu 0x%zx\n", id, reinterpret_cast<uintptr_t>(live.ptr) - base_);
+  }
+
+  Trace trace_;
+  bool place_, quiet_, timing_ = false;
+  std::vector<Live> live_;
+  Streams streams_;
+  size_t n_ops_ = 0;
+  uint32_t line_ = 0;
+  std::chrono::nanoseconds spent_{0};
+  c10::cuda::CUDACachingAllocator::CUDAAllocator* alloc_ = A::get();
+  const c10::DeleterFnPtr deleter_ = alloc_->raw_deleter();
+  const c10::Device device_{c10::DeviceType::CUDA, kDevice};
+  const uintptr_t base_ = sim_base_address(kDevice);
+};
+
 } // namespace
 
 int main(int argc, char** argv) {
-  bool place = false, quiet = false, timing = false;
+  bool place = false, quiet = false, timing = false, loop = false;
   const char* path = nullptr;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "-p")) place = true;
     else if (!strcmp(argv[i], "-q")) quiet = true;
     else if (!strcmp(argv[i], "-t")) timing = true;
+    else if (!strcmp(argv[i], "-T")) loop = true;
     else path = argv[i];
   }
   if (!path) {
-    fprintf(stderr, "usage: torch_replay [-p] [-q] [-t] TRACE\n");
+    fprintf(stderr, "usage: torch_replay [-p] [-q] [-t | -T] TRACE\n");
     return 2;
   }
   std::ifstream file;
@@ -134,157 +364,35 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  std::istream& in = strcmp(path, "-") ? static_cast<std::istream&>(file) : std::cin;
+  Trace trace = parse(strcmp(path, "-") ? static_cast<std::istream&>(file) : std::cin, path);
 
-  // `capacity` and `conf` ahead of all other ops apply before the allocator is
-  // made, which reads the device size (for the memory fraction) and
-  // max_split_size (for its stat) only then.
-  std::string text, op;
-  size_t line = 0, n_ops = 0;
-  bool have_line = false;
-  while (!have_line && std::getline(in, text)) {
-    line++;
-    std::istringstream is(text.substr(0, text.find('#')));
-    std::string value;
-    if (!(is >> op)) continue;
-    if (op == "capacity" && is >> value) sim_set_capacity(kDevice, std::stoull(value));
-    else if (op == "conf" && is >> value) {
-      try {
-        c10::CachingAllocator::setAllocatorSettings(value);
-      } catch (const std::exception& e) {
-        fprintf(stderr, "%s:%zu: exception: %s\n", path, line, e.what());
-        return 1;
-      }
-    } else have_line = true;
+  // `capacity` and `conf` ahead of all other operations apply before the allocator is made, which reads the device's
+  // size (for the memory fraction) and max_split_size (for its statistic) only then.
+  uint32_t line = 0;
+  try {
+    auto op = trace.ops.begin();
+    for (; op != trace.ops.end() && (op->kind == Kind::Capacity || op->kind == Kind::Conf); op++) {
+      line = op->line;
+      if (op->kind == Kind::Capacity) sim_set_capacity(kDevice, op->n);
+      else c10::CachingAllocator::setAllocatorSettings(trace.words[line]);
+    }
+    trace.ops.erase(trace.ops.begin(), op);
+  } catch (const std::exception& e) {
+    fprintf(stderr, "%s:%u: exception: %s\n", path, line, e.what());
+    return 1;
   }
   torch_sim_init();
-  auto* alloc = A::get();
-  const auto deleter = alloc->raw_deleter();
-  const c10::Device device(c10::DeviceType::CUDA, kDevice);
-  const uintptr_t base = sim_base_address(kDevice);
   static char outbuf[1 << 16];
   setvbuf(stdout, outbuf, _IOFBF, sizeof outbuf);
-
-  Streams streams;
-  std::unordered_map<uint64_t, void*> live;
-  std::chrono::nanoseconds spent{0};
-  using clk = std::chrono::steady_clock;
-
-  while (have_line || std::getline(in, text)) {
-    if (have_line) have_line = false;
-    else line++;
-    if (auto h = text.find('#'); h != std::string::npos) text.resize(h);
-    std::istringstream is(text);
-    if (!(is >> op)) continue;
-    auto bad = [&](const char* why) {
-      fprintf(stderr, "%s:%zu: %s: %s\n", path, line, why, text.c_str());
-      fflush(stdout);
-      exit(2);
-    };
-    auto num = [&]() {
-      uint64_t v = 0;
-      if (!(is >> v)) bad("number expected");
-      return v;
-    };
-    try {
-      if (op == "alloc") {
-        uint64_t id = num(), bytes = num();
-        int stream = static_cast<int>(num());
-        if (live.count(id)) bad("id is live");
-        cudaStream_t s = streams.get(stream);
-        void* p = nullptr;
-        bool oom = false;
-        auto t0 = clk::now();
-        try {
-          p = alloc->raw_alloc_with_stream(bytes, s);
-        } catch (const c10::OutOfMemoryError&) {
-          oom = true;
-        }
-        spent += clk::now() - t0;
-        n_ops++;
-        if (oom) {
-          if (!quiet) printf("oom %llu\n", (unsigned long long)id);
-        } else {
-          live[id] = p;
-          if (!p && !quiet) printf("null %llu\n", (unsigned long long)id);
-          if (place && p)
-            printf("at %llu 0x%zx\n", (unsigned long long)id, reinterpret_cast<uintptr_t>(p) - base);
-        }
-      } else if (op == "free") {
-        auto it = live.find(num());
-        if (it == live.end()) continue; // an OOM'd id
-        void* p = it->second;
-        live.erase(it);
-        auto t0 = clk::now();
-        alloc->raw_delete(p);
-        spent += clk::now() - t0;
-        n_ops++;
-      } else if (op == "record") {
-        auto it = live.find(num());
-        int stream = static_cast<int>(num());
-        auto s = streams.wrap(stream);
-        if (it == live.end()) continue;
-        auto t0 = clk::now();
-        c10::DataPtr dp(it->second, it->second, deleter, device);
-        alloc->recordStream(dp, s);
-        dp.release_context();
-        spent += clk::now() - t0;
-        n_ops++;
-      } else if (op == "hold") {
-        sim_hold_stream(streams.get(static_cast<int>(num())), 1);
-      } else if (op == "release") {
-        sim_hold_stream(streams.get(static_cast<int>(num())), 0);
-      } else if (op == "sync") {
-        C10_CUDA_CHECK(cudaDeviceSynchronize());
-      } else if (op == "empty_cache") {
-        A::emptyCache();
-      } else if (op == "reset_peak") {
-        A::resetPeakStats(kDevice);
-      } else if (op == "reset_accumulated") {
-        A::resetAccumulatedStats(kDevice);
-      } else if (op == "conf") { // as PYTORCH_CUDA_ALLOC_CONF, at run time
-        std::string conf;
-        is >> conf;
-        c10::CachingAllocator::setAllocatorSettings(conf);
-      } else if (op == "fraction") { // set_per_process_memory_fraction
-        double f = 1;
-        is >> f;
-        A::setMemoryFraction(f, kDevice);
-      } else if (op == "capacity") { // later: changes what is left, not the fraction
-        sim_set_capacity(kDevice, num());
-      } else if (op == "fail_mallocs") { // next N device allocations fail
-        sim_fail_next_mallocs(static_cast<int>(num()));
-      } else if (op == "stats") {
-        printf("@%zu stats\n", line);
-        for (auto& [k, v] : flatten(A::getDeviceStats(kDevice)))
-          printf("%s %lld\n", k.c_str(), (long long)v);
-        printf("end\n");
-      } else if (op == "snapshot") {
-        print_snapshot(line, streams, base);
-      } else if (op == "meminfo") {
-        size_t f = 0, t = 0;
-        C10_CUDA_CHECK(cudaMemGetInfo(&f, &t));
-        printf("@%zu meminfo free %zu total %zu\n", line, f, t);
-      } else if (op == "cacheinfo") { // largest block the cache or device can give
-        size_t largest = 0;
-        A::cacheInfo(kDevice, &largest);
-        printf("@%zu cacheinfo largest %zu\n", line, largest);
-      } else if (op == "calls") {
-        printf("@%zu calls\n", line);
-        sim_dump_counts(stdout);
-        printf("end\n");
-      } else {
-        bad("unknown op");
-      }
-    } catch (const std::exception& e) {
-      fprintf(stderr, "%s:%zu: exception: %s\n", path, line, e.what());
-      fflush(stdout);
-      return 1;
-    }
+  Replay replay(std::move(trace), place, quiet);
+  try {
+    if (loop) replay.run_loop();
+    else replay.run(timing);
+  } catch (const std::exception& e) {
+    fflush(stdout);
+    fprintf(stderr, "%s:%u: exception: %s\n", path, replay.line(), e.what());
+    return 1;
   }
-  fflush(stdout);
-  if (timing)
-    fprintf(stderr, "time_ns %lld ops %zu\n", (long long)spent.count(), n_ops);
   // Leave without running static destructors of half a PyTorch.
   _Exit(0);
 }

@@ -8,11 +8,11 @@ import textwrap
 from . import document, fetch, machine, measure, tables
 from .build import HERE, ROOT, build
 from .failure import Failure
-from .sides import Effort, Ours, PyTorch
+from .sides import CALLS, LOOP, Effort, Ours, PyTorch
 from .traces import JOBS, MODELS, traces
 
-FULL = Effort(rounds=5, repetitions=3, milliseconds=100)
-QUICK = Effort(rounds=2, repetitions=3, milliseconds=20)
+FULL = Effort(rounds=5, repetitions=3, milliseconds=100, replays=15)
+QUICK = Effort(rounds=2, repetitions=3, milliseconds=20, replays=5)
 DOCUMENT = ROOT / "docs/BENCHMARKS.md"
 # A device with room for every job.
 ROOMY = ("--capacity", "200GiB")
@@ -76,11 +76,11 @@ def side_by_side(options):
         return print(text(parts, notes(counting=True)))
     effort = QUICK if options.quick else FULL
     benches = measure.benches(both, tables.THREADS, effort)
-    replays = measure.replays(both, models, effort)
+    loops, calls = (measure.replays(both, models, effort, clock) for clock in [LOOP, CALLS])
     compact = measure.benches(policies, {scenario: [1] for scenario in tables.COMPACT_ROWS}, effort)
-    jobs = measure.replays(policies, {**models, **others}, effort, same_work=False)
+    jobs = measure.replays(policies, {**models, **others}, effort, LOOP, same_work=False)
 
-    parts = [tables.operations(benches, counts, replays), tables.threads(benches), tables.traces(replays),
+    parts = [tables.operations(benches, counts, loops), tables.threads(benches), tables.traces(loops, calls),
              tables.compact(compact, of_policies, jobs)]
     result = text(parts, notes(counting, effort, options.quick))
     print(result)
@@ -93,8 +93,8 @@ def notes(counting, effort=None, quick=False):
     """What a reader of the tables must know about the run. `effort` is given if times were measured."""
     yield f"PyTorch {fetch.TORCH.version} and this repository at {machine.commit(ROOT)}; {machine.description(ROOT)}."
     if effort:
-        yield f"{effort.rounds} rounds of both sides in turn. In each round, the median of {effort.repetitions} "\
-              f"repetitions of {effort.milliseconds} ms for an operation, one replay for a trace."
+        yield f"Both sides in turn: {effort.rounds} rounds of an operation, each the median of {effort.repetitions} "\
+              f"repetitions of {effort.milliseconds} ms, and {effort.replays} replays of a trace."
     yield "A simulated device, so only times of the host: *not run on hardware*."
     if quick:
         yield "A quick run, so rough figures."

@@ -46,29 +46,29 @@ def instructions_of(side, scenario):
     return (long - short) / (many - few)
 
 
-def replays(both, traces, effort, same_work=True):
-    """Returns for each trace its number of calls, and nanoseconds per call of both sides, one figure per round.
+def replays(both, traces, effort, clock, same_work=True):
+    """Returns for each trace its number of calls, and nanoseconds per call of both sides, one figure per replay.
 
     With `same_work`, both sides must end in the same state.
     """
     found = {}
     for name, trace in traces.items():
-        tell(f"{name}, {effort.rounds} rounds of both")
+        tell(f"{name}, {effort.replays} replays of both, a clock {clock.where}")
         times, printed = Pair([], []), set()
-        for _ in range(effort.rounds):
+        for _ in range(effort.replays):
             for index, side in enumerate(both):
-                ns, calls, output = sides.replay(side, trace)
+                ns, calls, output = sides.replay(side, trace, clock)
                 times[index].append(ns)
                 printed.add((calls, output))
         if same_work and len(printed) != 1:
             raise Failure(f"{name}: the sides print different results at the end of the trace, so they did not do "
-                          f"the same work: compare\n{lines_to_compare(both, trace)}")
+                          f"the same work: compare\n{lines_to_compare(both, trace, clock)}")
         found[name] = calls, times
     return found
 
 
-def lines_to_compare(both, trace):
-    return "\n".join(" ".join(map(str, side.replay_command(trace))) for side in both)
+def lines_to_compare(both, trace, clock):
+    return "\n".join(" ".join(map(str, side.replay_command(trace, clock))) for side in both)
 
 
 def tell(text):

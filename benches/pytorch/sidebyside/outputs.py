@@ -49,9 +49,9 @@ def instructions(text):
     return int(only(r"^==\d+== I\s+refs:\s+([\d,]+)$", text, "how many instructions there were").replace(",", ""))
 
 
-def replay_time(text):
-    """Parses `time_ns TOTAL ops N`. Returns nanoseconds per call, and the number of calls."""
-    total, calls = only(r"^time_ns (\d+ ops \d+)$", text, "how long the replay took").split(" ops ")
+def replay_time(text, unit):
+    """Parses `UNIT TOTAL ops N`. Returns nanoseconds per call, and the number of calls."""
+    total, calls = only(rf"^{unit} (\d+ ops \d+)$", text, "how long the replay took").split(" ops ")
     if calls == "0":
         raise Failure("the trace has no call to measure")
     return int(total) / int(calls), int(calls)

@@ -24,6 +24,21 @@ class Effort(NamedTuple):
     rounds: int
     repetitions: int
     milliseconds: int
+    replays: int  # more than rounds, since a loop over a trace takes only a few milliseconds
+
+
+class Clock(NamedTuple):
+    """Where a replay reads the clock."""
+
+    where: str
+    unit: str  # what both sides call the time
+    pytorch: list  # options of `torch_replay`
+    ours: list  # options of `accel replay`
+    shows_state: bool  # whether both sides print their state at the end
+
+
+LOOP = Clock("around the loop", "loop_ns", ["-T"], ["--backend", "sim", "--time"], False)
+CALLS = Clock("around each call", "time_ns", ["-t"], ["--plain", "--time-calls"], True)
 
 
 class PyTorch(NamedTuple):
@@ -36,8 +51,8 @@ class PyTorch(NamedTuple):
     def counted_command(self, scenario, operations):
         return [self.bench_program, "-c", scenario, operations]
 
-    def replay_command(self, trace):
-        return [self.replay_program, "-t", trace]
+    def replay_command(self, trace, clock):
+        return [self.replay_program, *clock.pytorch, trace]
 
 
 class Ours(NamedTuple):
@@ -52,8 +67,8 @@ class Ours(NamedTuple):
     def counted_command(self, scenario, operations):
         return [self.accel, "bench", *self.settings, "-c", scenario, operations]
 
-    def replay_command(self, trace):
-        return [self.accel, "replay", trace, *self.settings, *self.device, "--plain", "--time"]
+    def replay_command(self, trace, clock):
+        return [self.accel, "replay", trace, *self.settings, *self.device, *clock.ours]
 
 
 def bench(side, scenario, threads, effort):
@@ -68,10 +83,11 @@ def count(side, scenario, operations):
     return instructions(err), counted_operations(out)
 
 
-def replay(side, trace):
-    """Returns nanoseconds per call (including the clock), the number of calls, and the output."""
-    out, err = run(side.replay_command(trace))
-    return (*replay_time(err), out)
+def replay(side, trace, clock):
+    """Returns nanoseconds per call (including the clock), the number of calls, and the state at the end if it is
+    shown."""
+    out, err = run(side.replay_command(trace, clock))
+    return (*replay_time(err, clock.unit), out if clock.shows_state else "")
 
 
 def run(command):

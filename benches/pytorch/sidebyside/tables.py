@@ -53,7 +53,7 @@ class Part(NamedTuple):
     limits: int = 0
 
 
-def operations(benches, counts, replays):
+def operations(benches, counts, loops):
     """The cost of an operation on one thread. An argument is empty if that was not measured. Our instructions are not
     shown: benches/instructions.txt has them."""
     lines = table("| operation | PyTorch ns | our ns | faster | at least "
@@ -69,8 +69,8 @@ def operations(benches, counts, replays):
         ]))
         lines.append(f"| {scenario} | {spread(medians[0])} | {spread(medians[1])} | {times(faster)} | {row.faster}× "
                      f"| {number(pytorch)} | {row.instructions} | {verdicts[-1]} |")
-    if replays:
-        pytorch, ours, faster = medians_of(replays)
+    if loops:
+        pytorch, ours, faster = over_jobs(median, loops)
         verdicts.append(verdict([("time", faster >= FASTER_ON_TRACES)]))
         lines.append(f"| traces | {ns(pytorch)} | {ns(ours)} | {times(faster)} | {FASTER_ON_TRACES}× "
                      f"| {DASH} | {DASH} | {verdicts[-1]} |")
@@ -101,13 +101,18 @@ def scaled(alone, together):
     return throughput, cells, busiest.busy_cores >= BUSY_CORES
 
 
-def traces(replays):
-    """The cost of a call in each recorded trace."""
-    lines = table("| trace | calls | PyTorch ns | our ns | faster |")
-    for name, (calls, (pytorch, ours)) in replays.items():
-        lines.append(f"| {name} | {calls:,} | {spread(pytorch)} | {spread(ours)} | {times(min(pytorch) / min(ours))} |")
-    pytorch, ours, faster = medians_of(replays)
-    lines.append(f"| median of each column | | {ns(pytorch)} | {ns(ours)} | {times(faster)} |")
+def traces(loops, calls):
+    """The cost of a call in each recorded trace, with a clock around the loop and with one around each call."""
+    lines = table("| trace | calls | PyTorch ns | our ns | faster | PyTorch ns, timed calls | our ns, timed calls "
+                  "| faster, timed calls |")
+    for name, (number, _) in loops.items():
+        cells = [f"{spread(pytorch)} | {spread(ours)} | {times(min(pytorch) / min(ours))}"
+                 for _, (pytorch, ours) in [loops[name], calls[name]]]
+        lines.append(f"| {name} | {number:,} | {' | '.join(cells)} |")
+    for what, of in [("median", median), ("minimum", min)]:
+        cells = [f"{ns(pytorch)} | {ns(ours)} | {times(faster)}"
+                 for pytorch, ours, faster in [over_jobs(of, loops), over_jobs(of, calls)]]
+        lines.append(f"| {what} of each column | | {' | '.join(cells)} |")
     return Part(lines)
 
 
@@ -132,10 +137,11 @@ def compact(benches, counts, jobs):
     return part(lines, verdicts)
 
 
-def medians_of(replays):
+def over_jobs(of, replays):
+    """Returns what `of` makes of each column: nanoseconds of both sides, and their ratio."""
     least = [(min(pytorch), min(ours)) for _, (pytorch, ours) in replays.values()]
-    return (median(pytorch for pytorch, _ in least), median(ours for _, ours in least),
-            median(pytorch / ours for pytorch, ours in least))
+    return (of(pytorch for pytorch, _ in least), of(ours for _, ours in least),
+            of(pytorch / ours for pytorch, ours in least))
 
 
 def verdict(limits):

@@ -5,10 +5,10 @@ from unittest import mock
 from sidebyside import measure, sides
 from sidebyside.failure import Failure
 from sidebyside.measure import Pair
-from sidebyside.sides import Effort, Ours, PyTorch
+from sidebyside.sides import CALLS, LOOP, Effort, Ours, PyTorch
 
 BOTH = Pair(PyTorch("torch_bench", "torch_replay"), Ours("accel"))
-EFFORT = Effort(rounds=2, repetitions=3, milliseconds=20)
+EFFORT = Effort(rounds=2, repetitions=3, milliseconds=20, replays=2)
 
 
 class Quiet(unittest.TestCase):
@@ -63,16 +63,23 @@ class Counts(Quiet):
 
 
 class Replays(Quiet):
-    def test_each_round_is_kept(self):
+    def test_each_replay_is_kept(self):
         times = iter([3000, 300, 2000, 200])
-        self.run_as(lambda command: ("@1 stats", f"time_ns {next(times)} ops 10"))
-        self.assertEqual(measure.replays(BOTH, {"a": "a.trace"}, EFFORT), {"a": (10, ([300, 200], [30, 20]))})
+        commands = self.run_as(lambda command: ("@1 stats", f"time_ns {next(times)} ops 10"))
+        self.assertEqual(measure.replays(BOTH, {"a": "a.trace"}, EFFORT, CALLS), {"a": (10, ([300, 200], [30, 20]))})
+        self.assertEqual(commands, ["torch_replay -t a.trace", "accel replay a.trace --plain --time-calls"] * 2)
+
+    def test_loops_print_no_state_to_compare(self):
+        commands = self.run_as(lambda command: (command.split()[0], "loop_ns 3000 ops 10"))
+        self.assertEqual(measure.replays(BOTH, {"a": "a.trace"}, EFFORT, LOOP), {"a": (10, ([300, 300], [300, 300]))})
+        self.assertEqual(commands, ["torch_replay -T a.trace", "accel replay a.trace --backend sim --time"] * 2)
 
     def test_sides_that_did_other_work_are_refused(self):
         self.run_as(lambda command: (command.split()[0], "time_ns 3000 ops 10"))
         with self.assertRaisesRegex(Failure, "did not do the same work"):
-            measure.replays(BOTH, {"a": "a.trace"}, EFFORT)
-        calls = iter([10, 11, 10, 11])
-        self.run_as(lambda command: ("", f"time_ns 3000 ops {next(calls)}"))
-        with self.assertRaisesRegex(Failure, "did not do the same work"):
-            measure.replays(BOTH, {"a": "a.trace"}, EFFORT)
+            measure.replays(BOTH, {"a": "a.trace"}, EFFORT, CALLS)
+        for clock in [LOOP, CALLS]:
+            calls = iter([10, 11, 10, 11])
+            self.run_as(lambda command: ("", f"{clock.unit} 3000 ops {next(calls)}"))
+            with self.assertRaisesRegex(Failure, "did not do the same work"):
+                measure.replays(BOTH, {"a": "a.trace"}, EFFORT, clock)

@@ -54,10 +54,13 @@ class Counts(unittest.TestCase):
 
 class Replay(unittest.TestCase):
     def test_the_time_of_a_call_is_read(self):
-        self.assertEqual(outputs.replay_time("a warning\ntime_ns 3000 ops 20\n"), (150.0, 20))
+        self.assertEqual(outputs.replay_time("a warning\ntime_ns 3000 ops 20\n", "time_ns"), (150.0, 20))
+        self.assertEqual(outputs.replay_time("loop_ns 3000 ops 20\n", "loop_ns"), (150.0, 20))
 
     def test_no_time_and_no_calls_are_refused(self):
         with self.assertRaisesRegex(Failure, "how long"):
-            outputs.replay_time("time_ns ? ops 20")
+            outputs.replay_time("time_ns ? ops 20", "time_ns")
+        with self.assertRaisesRegex(Failure, "how long"):
+            outputs.replay_time("time_ns 3000 ops 20", "loop_ns")
         with self.assertRaisesRegex(Failure, "no call"):
-            outputs.replay_time("time_ns 0 ops 0")
+            outputs.replay_time("time_ns 0 ops 0", "time_ns")

@@ -56,9 +56,13 @@ class Traces(unittest.TestCase):
     replays = {"a": (1000, Pair([590, 580], [80, 90])), "b": (7, Pair([600], [50])), "c": (5, Pair([400], [100]))}
 
     def test_a_row_for_each_and_the_medians(self):
-        part = tables.traces(self.replays)
-        self.assertEqual(row(part, "a "), ["a", "1,000", "580–590", "80.0–90.0", "7.2×"])
-        self.assertEqual(row(part, "median"), ["median of each column", "", "580", "80.0", "7.2×"])
+        calls = {name: (number, Pair([100], [50])) for name, (number, _) in self.replays.items()}
+        part = tables.traces(self.replays, calls)
+        self.assertEqual(row(part, "a "), ["a", "1,000", "580–590", "80.0–90.0", "7.2×", "100", "50.0", "2.0×"])
+        self.assertEqual(row(part, "median"),
+                         ["median of each column", "", "580", "80.0", "7.2×", "100", "50.0", "2.0×"])
+        self.assertEqual(row(part, "minimum"),
+                         ["minimum of each column", "", "400", "50.0", "4.0×", "100", "50.0", "2.0×"])
         self.assertEqual(part.limits, 0)
         part = tables.operations(one_thread([453], [37]), {}, self.replays)
         self.assertEqual(row(part, "traces ")[1:], ["580", "80.0", "7.2×", "7×", "–", "–", "met"])

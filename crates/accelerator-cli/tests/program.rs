@@ -30,6 +30,8 @@ mod signals;
 #[cfg(target_os = "linux")]
 #[path = "program/streams.rs"]
 mod streams;
+#[path = "program/timing.rs"]
+mod timing;
 #[path = "program/tracker.rs"]
 mod tracker;
 #[path = "program/verify.rs"]
@@ -87,7 +89,7 @@ fn a_failed_run_ends_with_1_and_says_where() {
         ("stats\nfraction NaN\n", "standard input:2: the memory fraction must be between 0 and 1, but is NaN"),
         ("conf max_split_size_mb:5\n", "standard input:1: allocator settings `max_split_size_mb:5`"),
     ] {
-        for extra in [&["--plain"][..], &[]] {
+        for extra in [&["--plain"][..], &[], &["--time"]] {
             run_with_input(&[&["replay", "-"], extra].concat(), input.as_bytes()).fails(1, message);
         }
     }
@@ -156,7 +158,7 @@ fn settings_of_the_environment_count_and_are_checked() {
 #[test]
 fn plain_output_is_that_of_the_format() {
     let trace = "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
-    let ended = run_with_input(&["replay", "--plain", "--placements", "--time", "-"], trace.as_bytes());
+    let ended = run_with_input(&["replay", "--plain", "--placements", "--time-calls", "-"], trace.as_bytes());
     assert_eq!(ended.status, Some(0));
     let expected = "at 1 0x0\nnull 2\noom 3\n@6 snapshot\n\
         segment 0 at 0x0 size 2097152 stream 0 pool small allocated 1024 active 1024 requested 1000 blocks 2 counter 0\n  \

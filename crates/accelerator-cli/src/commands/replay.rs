@@ -18,8 +18,11 @@ use crate::compare::Setting;
 use crate::console::warn;
 use crate::convert::{Converted, Options, SnapshotFile};
 use crate::failure::Failure;
-use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, PlainOutput, Replayer, Setup, Summary};
+use crate::replay::{MEMORY_OF_ALLOCATION, MEMORY_OF_STEP, Outcome, PlainOutput, Program, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
+
+/// The options that a comparison does not have.
+const OF_ONE_REPLAY: [&str; 6] = ["backend", "plain", "placements", "time", "time_calls", "snapshot"];
 
 /// The arguments of `accel replay`.
 #[derive(Args)]
@@ -51,9 +54,16 @@ pub struct Arguments {
     /// With --plain, also print the place of each allocation
     #[arg(short, long, requires = "plain")]
     placements: bool,
-    /// Print the total time of the allocator operations on standard error
-    #[arg(long)]
+    /// Parse the trace first, then run it in one loop, and print the time of the loop on standard error
+    ///
+    /// It is printed as `loop_ns TOTAL ops N`. The loop leaves out lines that only print something, such as `stats`.
+    #[arg(long, conflicts_with_all = ["plain", "placements", "snapshot"])]
     time: bool,
+    /// Read the clock around each allocator operation, and print the sum of the times on standard error
+    ///
+    /// It is printed as `time_ns TOTAL ops N`, and includes one reading of the clock for each operation.
+    #[arg(long, conflicts_with = "time")]
+    time_calls: bool,
     /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
@@ -64,10 +74,10 @@ pub struct Arguments {
     ///
     /// Several traces also get a summary. The lines `capacity`, `conf` and `fail_mallocs` of a trace are ignored,
     /// except for settings at its beginning, which are compared too. The environment is ignored.
-    #[arg(long, conflicts_with_all = ["backend", "plain", "placements", "time", "snapshot"])]
+    #[arg(long, conflicts_with_all = OF_ONE_REPLAY)]
     compare: bool,
     /// With --compare, print Markdown tables; several traces are shown with all settings side by side
-    #[arg(long, requires = "compare")]
+    #[arg(long, requires = "compare", conflicts_with_all = OF_ONE_REPLAY)]
     markdown: bool,
     #[command(flatten)]
     reading: Reading,
@@ -95,7 +105,13 @@ impl Arguments {
     fn memory_of_line(&self, is_snapshot: bool) -> u64 {
         const HELD: u64 = 64;
         const IN_HISTORY: u64 = 256;
-        let held = if self.plain || is_snapshot { 0 } else { HELD };
+        let held = if self.time {
+            HELD + MEMORY_OF_STEP
+        } else if self.plain || is_snapshot {
+            0
+        } else {
+            HELD
+        };
         held + self.snapshot.as_ref().map_or(0, |_| IN_HISTORY)
     }
 }
@@ -125,16 +141,21 @@ fn replay<R: Controls>(
         accelerator.allocator().record_history(Some(recording));
     }
     let lines = first.into_iter().map(Ok).chain(lines);
-    let timed = arguments.time || !arguments.plain;
+    let timed = arguments.time_calls || !(arguments.plain || arguments.time);
     let replayer = Replayer::new(accelerator, timed).with_limits(arguments.reading.limits());
     let mut replay = Replay { trace, replayer };
-    if arguments.plain {
+    if arguments.time {
+        replay.looped(lines, recorded.as_ref())?;
+    } else if arguments.plain {
         replay.plain(lines, arguments.placements)?;
     } else {
         replay.with_summary(lines, recorded.as_ref())?;
     }
-    if let (true, (operations, Some(time))) = (arguments.time, replay.replayer.operations()) {
-        writeln!(std::io::stderr(), "time_ns {} ops {operations}", time.as_nanos())?;
+    if let (operations, Some(time)) = replay.replayer.operations()
+        && (arguments.time || arguments.time_calls)
+    {
+        let name = if arguments.time { "loop_ns" } else { "time_ns" };
+        writeln!(std::io::stderr(), "{name} {} ops {operations}", time.as_nanos())?;
     }
     if let Some(path) = &arguments.snapshot {
         let mut snapshot = MemorySnapshot::default();
@@ -206,6 +227,19 @@ impl<B: Controls> Replay<B> {
         }
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
         self.counted(lines.len() as u64, lines.into_iter().map(Ok), Summary::default())
+    }
+
+    /// Reads and checks all lines in advance, and then runs them in one loop.
+    fn looped(
+        &mut self,
+        lines: impl Iterator<Item = Result<Line, SourceError>>,
+        recorded: Option<&Converted>,
+    ) -> Result<(), Failure> {
+        let failed = |(number, error)| Failure::in_line(&self.trace, number, error);
+        let program = Program::new(lines.collect::<Result<Vec<_>, _>>()?).map_err(failed)?;
+        let mut summary = Summary::beside(recorded);
+        self.replayer.run(&program, |outcome| summary.add(outcome)).map_err(failed)?;
+        Ok(write!(std::io::stdout(), "{}", summary.of(&self.trace, &self.replayer))?)
     }
 
     fn counted(

@@ -2,6 +2,7 @@
 
 mod captures;
 mod checkpoints;
+mod looped;
 mod outcome;
 mod pauses;
 mod plain;
@@ -10,6 +11,8 @@ mod replayer;
 mod setup;
 mod summary;
 
+pub(crate) use looped::MEMORY_OF_STEP;
+pub use looped::{Failed, Program};
 pub use outcome::{Outcome, Place, ReplayError, Restored, Segments, SourceCalls};
 pub use plain::PlainOutput;
 pub(crate) use replayer::MEMORY_OF_ALLOCATION;

@@ -27,9 +27,9 @@ pub struct Replayer<B: Controls> {
     /// The lowest address so far, from which the pointers of `alloc_at` are counted.
     lowest: Option<B::Ptr>,
     /// Whether any allocation was used by a second stream.
-    shared: bool,
+    pub(super) shared: bool,
     expandable: Option<Expandable>,
-    stopwatch: Stopwatch,
+    pub(super) stopwatch: Stopwatch,
 }
 
 /// Whether requested expandable segments were available.
@@ -42,9 +42,9 @@ pub enum Expandable {
 }
 
 /// Counts the allocator operations, and optionally measures their time.
-struct Stopwatch {
-    operations: u64,
-    total: Option<Duration>,
+pub(super) struct Stopwatch {
+    pub(super) operations: u64,
+    pub(super) total: Option<Duration>,
 }
 
 impl Stopwatch {
@@ -75,7 +75,8 @@ impl<B: Controls> Live<B> {
 }
 
 impl<B: Controls> Replayer<B> {
-    /// Creates a replay on this device. With `timed`, it measures the time of the allocator operations.
+    /// Creates a replay on this device. With `timed`, [`step`](Self::step) measures the time of each allocator
+    /// operation.
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
@@ -145,11 +146,17 @@ impl<B: Controls> Replayer<B> {
     /// [`ReplayError`]. The device is then unchanged.
     pub fn step(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
         let outcome = self.replay(line)?;
-        if self.shared && matches!(line.op, Op::Free { .. } | Op::Release { .. }) {
-            // Events that are complete according to the trace format must be complete when the next line polls them.
-            self.accelerator.backend().settle();
+        if matches!(line.op, Op::Free { .. } | Op::Release { .. }) {
+            self.settle();
         }
         Ok(outcome)
+    }
+
+    /// Ensures that events that are complete according to the trace format are complete when the next line polls them.
+    pub(super) fn settle(&self) {
+        if self.shared {
+            self.accelerator.backend().settle();
+        }
     }
 
     fn replay(&mut self, line: &Line) -> Result<Outcome, ReplayError> {

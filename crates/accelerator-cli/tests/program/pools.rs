@@ -7,9 +7,10 @@ fn replayed(trace: &str) -> Ended {
 }
 
 /// A trace with a pool that outlives a graph, and a checkpoint of it.
-const TRACE: &str = "pool_create 1 no_split\npool_begin 1\nalloc 1 3000000 0\npool_end 1\ncheckpoint 1 before\nfree 1\n\
-                     pool_live 1\nrestore 1 before\npool_live 1 1\ncapture_begin 1 1 1\nlaunch 1\nalloc 2 1000 1\n\
-                     pool_uses 1\ncapture_end 1\nfree 2\ngraph_reset 1\npool_release 1\npool_uses 1\nfree 1\n";
+pub(crate) const TRACE: &str = "pool_create 1 no_split\npool_begin 1\nalloc 1 3000000 0\npool_end 1\n\
+                                checkpoint 1 before\nfree 1\npool_live 1\nrestore 1 before\npool_live 1 1\n\
+                                capture_begin 1 1 1\nlaunch 1\nalloc 2 1000 1\npool_uses 1\ncapture_end 1\n\
+                                free 2\ngraph_reset 1\npool_release 1\npool_uses 1\nfree 1\n";
 
 #[test]
 fn pools_are_replayed() {
