@@ -10,12 +10,16 @@ use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use std::{hint, thread};
 
-use super::thread_number::{thread_life, thread_number};
+use super::thread_number::{known_thread_number, thread_life, thread_number};
 use super::{barrier, lock, try_lock};
 
 /// A thread that has locked this often in a row becomes the owner. Revoking ownership costs a system call of some
 /// microseconds, which is little compared to this many lock operations.
 const STREAK: u32 = 1000;
+
+/// The owner of a lock that has none: a number that no thread has. It is not 0, which stands for a thread that has no
+/// number yet: such a thread would own every lock without an owner.
+const NOBODY: u64 = u64::MAX;
 
 /// A thread that waits longer than this many spin-loop hints, about a microsecond, sleeps.
 const MOST_PAUSES: u32 = 64;
@@ -45,7 +49,7 @@ const SEATS: usize = 8;
 /// never becomes the owner, and takes the mutex.
 #[repr(align(128))] // no two locks share a cache line
 pub(crate) struct OwnedLock<T> {
-    /// The number of the thread that may enter with a plain store; 0 if there is none. Written under the mutex: a
+    /// The number of the thread that may enter with a plain store, or [`NOBODY`]. Written under the mutex: a
     /// thread sets its own number, and a thread that tried to revoke the ownership but did not get in restores it.
     owner: AtomicU64,
     /// Whether the thread of the seat is inside, or about to notice that it is no longer the owner.
@@ -56,7 +60,7 @@ pub(crate) struct OwnedLock<T> {
 }
 
 /// Which threads took the mutex.
-struct Takers {
+pub(crate) struct Takers {
     /// The last thread that took it.
     last: u64,
     /// How often in a row that thread took it.
@@ -81,20 +85,23 @@ impl<T> UnwindSafe for OwnedLock<T> {}
 impl<T> RefUnwindSafe for OwnedLock<T> {}
 
 /// The lock is held while this lives.
-pub(crate) struct Guard<'a, T> {
+pub(crate) struct Guard<'a, T, E = Entered<'a>> {
     lock: &'a OwnedLock<T>,
-    entered: Entered<'a>,
+    entered: E,
     /// An owner leaves on the thread on which it entered.
     not_send: PhantomData<*const ()>,
 }
 
-enum Entered<'a> {
-    /// As the owner, with its flag in `inside`.
-    AsOwner(&'a AtomicBool),
-    Taking {
-        _takers: MutexGuard<'a, Takers>,
-    },
+/// A guard of the owner, whose drop need not find out how the lock was taken.
+pub(crate) type OwnerGuard<'a, T> = Guard<'a, T, AsOwner<'a>>;
+
+pub(crate) enum Entered<'a> {
+    AsOwner { _owner: AsOwner<'a> },
+    Taking { _takers: MutexGuard<'a, Takers> },
 }
+
+/// The flag of the owner in `inside`, which is set while this lives.
+pub(crate) struct AsOwner<'a>(&'a AtomicBool);
 
 impl<T: Default> Default for OwnedLock<T> {
     fn default() -> Self {
@@ -107,7 +114,7 @@ impl<T> OwnedLock<T> {
     pub(crate) fn new(value: T) -> Self {
         let takers = Takers { last: 0, streak: STREAK, seats: Default::default() };
         Self {
-            owner: AtomicU64::new(0),
+            owner: AtomicU64::new(NOBODY),
             inside: [const { AtomicBool::new(false) }; SEATS],
             mutex: Mutex::new(takers),
             value: UnsafeCell::new(value),
@@ -122,7 +129,7 @@ impl<T> OwnedLock<T> {
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let me = thread_number();
         match self.enter(me) {
-            Some(guard) => guard,
+            Some(guard) => guard.into(),
             None => self.take(me, self.wait_for_mutex()),
         }
     }
@@ -130,7 +137,7 @@ impl<T> OwnedLock<T> {
     /// Like [`lock`](Self::lock), but does not sleep longer than necessary: for threads that hold other locks, too.
     pub(crate) fn lock_soon(&self) -> Guard<'_, T> {
         let me = thread_number();
-        self.enter(me).unwrap_or_else(|| self.take(me, lock(&self.mutex)))
+        self.enter(me).map_or_else(|| self.take(me, lock(&self.mutex)), Guard::from)
     }
 
     /// Takes the lock unless a thread holds it, this one included.
@@ -140,12 +147,21 @@ impl<T> OwnedLock<T> {
         if self.inside[seat_of(me)].load(Ordering::Relaxed) {
             return None;
         }
-        self.enter(me).or_else(|| self.try_take(me))
+        self.enter(me).map(Guard::from).or_else(|| self.try_take(me))
+    }
+
+    /// Takes the lock if this thread owns it.
+    ///
+    /// # Panics
+    /// If this thread already holds the lock as its owner.
+    #[inline(always)]
+    pub(crate) fn lock_owned(&self) -> Option<OwnerGuard<'_, T>> {
+        self.enter(known_thread_number())
     }
 
     /// Enters if this thread is the owner.
     #[inline(always)]
-    fn enter(&self, me: u64) -> Option<Guard<'_, T>> {
+    fn enter(&self, me: u64) -> Option<OwnerGuard<'_, T>> {
         if self.owner.load(Ordering::Relaxed) == me {
             let inside = &self.inside[seat_of(me)];
             assert!(!inside.load(Ordering::Relaxed), "locked twice by one thread");
@@ -155,7 +171,7 @@ impl<T> OwnedLock<T> {
             // after the barrier finds another owner.
             compiler_fence(Ordering::SeqCst);
             if self.owner.load(Ordering::Relaxed) == me {
-                return Some(Guard { lock: self, entered: Entered::AsOwner(inside), not_send: PhantomData });
+                return Some(self.guard(AsOwner(inside)));
             }
             inside.store(false, Ordering::Release);
         }
@@ -167,13 +183,13 @@ impl<T> OwnedLock<T> {
     fn try_take(&self, me: u64) -> Option<Guard<'_, T>> {
         let takers = try_lock(&self.mutex)?;
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner != 0 && owner != me {
+        if owner != NOBODY && owner != me {
             let inside = &self.inside[seat_of(owner)];
             // Checked without a barrier first, since that is a system call.
             if inside.load(Ordering::Relaxed) {
                 return None;
             }
-            self.owner.store(0, Ordering::Relaxed);
+            self.owner.store(NOBODY, Ordering::Relaxed);
             barrier::of_process();
             if inside.load(Ordering::Acquire) {
                 // The owner entered just now and keeps its ownership. This thread has the mutex, so no other thread has
@@ -189,9 +205,9 @@ impl<T> OwnedLock<T> {
     #[cold]
     fn take<'a>(&'a self, me: u64, takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner != 0 && owner != me {
+        if owner != NOBODY && owner != me {
             // This thread has the mutex, so no other thread becomes the owner meanwhile.
-            self.owner.store(0, Ordering::Relaxed);
+            self.owner.store(NOBODY, Ordering::Relaxed);
             barrier::of_process();
             let inside = &self.inside[seat_of(owner)];
             let mut waiting = Waiting::default();
@@ -209,9 +225,14 @@ impl<T> OwnedLock<T> {
             let inside = &self.inside[seat_of(me)];
             inside.store(true, Ordering::Relaxed);
             self.owner.store(me, Ordering::Relaxed);
-            return Guard { lock: self, entered: Entered::AsOwner(inside), not_send: PhantomData };
+            return self.guard(Entered::AsOwner { _owner: AsOwner(inside) });
         }
-        Guard { lock: self, entered: Entered::Taking { _takers: takers }, not_send: PhantomData }
+        self.guard(Entered::Taking { _takers: takers })
+    }
+
+    #[inline(always)]
+    fn guard<E>(&self, entered: E) -> Guard<'_, T, E> {
+        Guard { lock: self, entered, not_send: PhantomData }
     }
 
     /// Takes the mutex. While another thread has it, this one checks less and less often and sleeps in between, without
@@ -274,7 +295,7 @@ impl Takers {
     }
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T, E> Deref for Guard<'_, T, E> {
     type Target = T;
 
     #[inline]
@@ -285,7 +306,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T, E> DerefMut for Guard<'_, T, E> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: As in `deref`; the guard is borrowed mutably, so no other reference exists.
@@ -293,12 +314,17 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<'a, T> From<OwnerGuard<'a, T>> for Guard<'a, T> {
     #[inline]
+    fn from(OwnerGuard { lock, entered, .. }: OwnerGuard<'a, T>) -> Self {
+        lock.guard(Entered::AsOwner { _owner: entered })
+    }
+}
+
+impl Drop for AsOwner<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if let Entered::AsOwner(inside) = self.entered {
-            inside.store(false, Ordering::Release);
-        }
+        self.0.store(false, Ordering::Release);
     }
 }
 

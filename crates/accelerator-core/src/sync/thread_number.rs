@@ -29,6 +29,12 @@ pub(super) fn thread_number() -> u64 {
     }
 }
 
+/// The number of the calling thread; 0 if it has none yet, which is no thread's number.
+#[inline(always)]
+pub(super) fn known_thread_number() -> u64 {
+    NUMBER.get()
+}
+
 /// A handle that is alive as long as the thread has this number; `None` if the thread is ending.
 pub(super) fn thread_life() -> Option<Weak<()>> {
     LIFE.try_with(|life| Arc::downgrade(&life.0)).ok()

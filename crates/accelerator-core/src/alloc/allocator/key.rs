@@ -1,11 +1,11 @@
 //! An allocation in one word.
 #![allow(unsafe_code)] // whoever uses a key vouches for it
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{Allocation, CachingAllocator, PoolCheckpoint};
 use crate::alloc::arena::ArenaId;
-use crate::alloc::blocks::{BlockId, Id};
+use crate::alloc::blocks::BlockId;
 use crate::backend::Backend;
 use crate::stream::Stream;
 use crate::types::Result;
@@ -35,14 +35,14 @@ impl AllocationKey {
 
     #[inline(always)]
     fn of(arena: ArenaId, block: BlockId) -> Option<Self> {
-        let block = NonZeroU64::MIN.saturating_add(block.index() as u64);
-        arena.packed().map(|arena| Self(block | u64::from(arena) << 32))
+        arena.packed().map(|arena| Self(NonZeroU64::from(block.get()) | u64::from(arena) << 32))
     }
 
     #[inline(always)]
     pub(super) fn parts(self) -> (ArenaId, BlockId) {
         let word = self.0.get();
-        (ArenaId::unpacked((word >> 32) as u32), BlockId::at((word as u32).wrapping_sub(1) as usize))
+        let block = NonZeroU32::new(word as u32).unwrap_or(NonZeroU32::MIN); // never 0
+        (ArenaId::unpacked((word >> 32) as u32), BlockId::new(block))
     }
 }
 
@@ -65,7 +65,9 @@ impl<B: Backend> CachingAllocator<B> {
     #[inline(always)]
     pub unsafe fn free_by_key(&self, key: AllocationKey) {
         let (arena, block) = key.parts();
-        self.device.free(arena, block);
+        if !(self.device.may_be_warm() && self.device.free_warm(arena, block)) {
+            self.device.free(arena, block);
+        }
     }
 
     /// Returns the key of the allocation that starts at this [`trace_address`](crate::DevicePtr::trace_address), if

@@ -9,19 +9,19 @@ mod raw;
 mod share;
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Arc, Mutex};
 
 pub use self::allocation::{Allocation, ForeignAllocation};
 pub use self::exact::{PoolCheckpoint, RestoreError, RestoredPool};
 pub use self::key::{AllocationKey, RestoredKeys};
 pub use self::mem_pools::{MemPoolRequests, MemPoolRoute};
-use super::arena::AllocatedBlock;
-use super::blocks::Base;
+use super::arena::{AllocatedBlock, ArenaId};
+use super::blocks::{Base, BlockId};
 use super::device::DeviceAllocator;
 use super::driver::DriverOf;
 use super::history::{History, Recording};
-use super::settings::{AllocatorConfig, HostSettings};
+use super::settings::{AllocatorConfig, HostSettings, MIN_BLOCK, SMALL_SIZE};
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
@@ -43,6 +43,11 @@ pub struct CachingAllocator<B: Backend> {
     raw: Mutex<HashMap<B::Ptr, Allocation<B>>>,
 }
 
+/// A block from the warm path: its number in the lower half, and above that its size in smallest blocks, which fits
+/// since no such block has a TiB. With a pointer of one word, it comes back in registers. So nothing is read in one
+/// piece just after it was written in several, which is slow.
+struct WarmBlock(NonZeroU64);
+
 impl<B: Backend> CachingAllocator<B> {
     pub(crate) fn new(streams: &'static Streams<B>, config: AllocatorConfig) -> Self {
         let owner = streams.owner;
@@ -57,9 +62,21 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a
     /// stream of another device; [`Error::Driver`](crate::Error::Driver).
+    #[inline]
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
-        stream.check(self.owner)?;
-        self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
+        let warm = match self.device.may_be_warm() {
+            false => None,
+            true if bytes.get() <= SMALL_SIZE => self.allocate_warm::<false>(bytes, stream),
+            true => self.allocate_warm::<true>(bytes, stream),
+        };
+        let Some((WarmBlock(block), ptr)) = warm else {
+            // Taken apart, so that the one above is not put into memory.
+            let Allocation { arena, block, ptr, size, requested, stream } = self.allocate_elsewhere(bytes, stream)?;
+            return Ok(Allocation { arena, block, ptr, size, requested, stream });
+        };
+        let (arena, size) = (ArenaId::of_stream(stream.id()), (block.get() >> 32) * MIN_BLOCK);
+        let number = NonZeroU32::new(block.get() as u32).unwrap_or(NonZeroU32::MIN); // never 0
+        Ok(Allocation { arena, block: BlockId::new(number), ptr, size, requested: bytes, stream })
     }
 
     #[inline(always)]
@@ -67,6 +84,23 @@ impl<B: Backend> CachingAllocator<B> {
         let ptr = Self::ptr(&block);
         let AllocatedBlock { arena, block, size, .. } = block;
         Allocation { arena, block, ptr, size, requested, stream }
+    }
+
+    #[inline(never)]
+    fn allocate_warm<const LARGE: bool>(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<(WarmBlock, B::Ptr)> {
+        if stream.owner().number != self.owner.number {
+            return None;
+        }
+        let allocated = self.device.allocate_warm::<LARGE>(bytes.get(), stream.id())?;
+        let AllocatedBlock { block, size, .. } = allocated;
+        Some((WarmBlock(NonZeroU64::from(block.get()) | (size / MIN_BLOCK) << 32), Self::ptr(&allocated)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_elsewhere(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
+        stream.check(self.owner)?;
+        self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
     }
 
     #[inline(always)]
@@ -87,7 +121,23 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`ForeignAllocation`], which hands the allocation back, if it belongs to another device. If the driver cannot
     /// record an event, that is no error; it is retried later.
+    #[inline]
     pub fn free(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
+        let Allocation { stream, arena, block, .. } = allocation;
+        match self.device.may_be_warm() && self.free_warm(stream, arena, block) {
+            true => Ok(()),
+            false => self.free_elsewhere(allocation),
+        }
+    }
+
+    #[inline(never)]
+    fn free_warm(&self, stream: Stream<B>, arena: ArenaId, block: BlockId) -> bool {
+        stream.owner().number == self.owner.number && self.device.free_warm(arena, block)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
         if let Err(error) = self.check_owner(&allocation) {
             return Err(ForeignAllocation { allocation, error });
         }

@@ -54,7 +54,7 @@ impl Store {
 
     /// Makes the part before a block free, which was allocated with it.
     pub(crate) fn give_back_front(&mut self, front: BlockId, clock: u32) -> Counting {
-        self.make_free::<true>(front, clock, StreamCounters::freed)
+        self.make_free(front, clock, StreamCounters::freed)
     }
 
     /// Returns the free block that contains these bytes of a segment, and how many bytes of it are ahead of them.
@@ -86,7 +86,7 @@ impl Store {
     /// Allocates the first `size` bytes of a free block.
     fn take_exactly(&mut self, free: BlockId, size: u64, pool: PoolKind, clock: u32) -> Counting<AllocatedBlock> {
         let fit = Fit { splits: size < self.blocks[free].size, oversize: self.config.is_oversize(size) };
-        self.take_block::<true>(free, &Request { requested: size, size, pool }, fit, clock)
+        self.take_block(free, &Request { requested: size, size, pool }, fit, clock)
     }
 
     /// Returns the state of all segments.
@@ -136,7 +136,7 @@ impl Store {
                 if block.is_allocated { allocated.push(taken) } else { unused.push(taken.block) }
             }
             for block in unused {
-                self.make_free::<true>(block, clock, StreamCounters::freed)?;
+                self.make_free(block, clock, StreamCounters::freed)?;
             }
         }
         Ok(Some(allocated))

@@ -31,6 +31,12 @@ impl FreeLists {
         &self.first[pool as usize]
     }
 
+    /// Returns the free list of owner 0, of the large pool or of the small one.
+    #[inline(always)]
+    pub(crate) fn of_pool<const LARGE: bool>(&mut self) -> &mut FreeList {
+        &mut self.first[usize::from(LARGE)]
+    }
+
     #[inline(always)]
     pub(crate) fn of_owner(&self, owner: Owner, pool: PoolKind) -> &FreeList {
         match owner.checked_sub(1) {

@@ -3,6 +3,7 @@
 use super::private::Private;
 use super::store::Store;
 use crate::alloc::blocks::{Base, Block, BlockId, Segment, SegmentId, State};
+use crate::alloc::settings::in_blocks;
 use crate::types::{PoolKind, StreamId};
 
 /// A segment that is a single free block.
@@ -61,7 +62,7 @@ impl Store {
     /// the choice in `release_available_cached_blocks`.
     pub(crate) fn oversize_for(&self, pool: PoolKind, wanted: u64) -> Vec<FreeSegment> {
         let free = self.free.of(pool);
-        if let Some(free) = free.best_fit(&self.blocks, wanted)
+        if let Some(free) = free.best_fit(&self.blocks, in_blocks(wanted))
             && !self.blocks[free].expandable
         {
             return self.as_segment(free).into_iter().collect();

@@ -24,7 +24,7 @@ pub(crate) use self::placement::Placement;
 pub(crate) use self::private::{OwnSegments, Private};
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use self::warm::Warm;
-use super::blocks::{Block, BlockId, SegmentId, State, User, Users};
+use super::blocks::{Block, BlockId, Segment, SegmentId, State, User, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Policy, Request, RoundupDivisions, SMALL_SEGMENT};
 use super::stats::{Counting, StreamCounters};
@@ -38,7 +38,7 @@ use crate::types::{MemPoolId, StreamId};
 pub(crate) struct Arena {
     /// Whether calls take the slow path: recording is on, or caching is off.
     slow_path: bool,
-    /// The warm path checks nothing else.
+    /// The functions that serve calls by best fit. The warm path checks nothing else.
     warm: Warm,
     /// Whether requests of the stream may have to go to a private pool instead.
     routed: bool,
@@ -211,10 +211,22 @@ impl Arena {
         if self.divides { self.store().config.request(requested.get()) } else { Request::in_blocks(requested.get()) }
     }
 
+    /// Adds a new segment and allocates its front.
+    pub(crate) fn take_from_new_segment(
+        &mut self,
+        segment: Segment,
+        request: &Request,
+        clock: u32,
+    ) -> Counting<AllocatedBlock> {
+        let taken = self.store_mut().take_from_new_segment(segment, request, clock);
+        self.update_warm();
+        taken
+    }
+
     /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, request: &Request, stream: StreamId, clock: u32) -> Counting<Option<AllocatedBlock>> {
         match &mut self.placement {
-            None => self.store.take::<true>(request, clock),
+            None => self.store.take(request, clock),
             Some(placement) => placement.take(request, stream),
         }
     }
@@ -222,7 +234,7 @@ impl Arena {
     /// As [`take`](Self::take), in an arena of a private pool, and without blocks of expandable segments.
     pub(crate) fn take_outside_pages(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         let expandable_segments = std::mem::replace(&mut self.store.config.expandable_segments, false);
-        let taken = self.store.take::<true>(request, clock);
+        let taken = self.store.take(request, clock);
         self.store.config.expandable_segments = expandable_segments;
         taken
     }
@@ -240,12 +252,12 @@ impl Arena {
     /// Makes a block pending if other streams used it. It stays active until these streams have finished with it.
     /// Returns them, or `None`, with nothing changed, if there are none.
     #[inline(always)]
-    fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
+    pub(crate) fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
         let limits_splits = self.limits_splits();
         let Store { blocks, uses, counters, config, .. } = self.store_mut();
         let block = &mut blocks[id];
         let users = uses.take(block)?;
-        block.state = State::Pending(users.count());
+        (block.state, block.free_since) = (State::Pending, users.count());
         let oversize = limits_splits && config.is_oversize(block.size);
         counters.pending_begun(block.pool, block.size, oversize);
         Some(users)
@@ -254,31 +266,34 @@ impl Arena {
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Counting<bool> {
-        match &mut self.store_mut().blocks[id].state {
-            State::Pending(uses @ 2..) => {
+        match &mut self.store_mut().blocks[id] {
+            Block { state: State::Pending, free_since: uses @ 2.., .. } => {
                 *uses -= 1;
                 Ok(false)
             }
-            State::Pending(_) => self.put_back_pending(id, clock).map(|()| true),
+            Block { state: State::Pending, .. } => self.put_back_pending(id, clock).map(|()| true),
             _ => unreachable!("only freed blocks wait for streams"),
         }
     }
 
+    /// Makes a block free that no other stream used.
     #[inline(never)]
-    fn put_back_freed(&mut self, id: BlockId, clock: u32) -> Counting {
-        self.put_back(id, clock, StreamCounters::freed)
+    pub(crate) fn put_back_freed(&mut self, id: BlockId, clock: u32) -> Counting {
+        self.put_back::<false>(id, clock)
     }
 
+    /// As [`put_back_freed`](Self::put_back_freed), for a pending block.
     #[inline(never)]
     fn put_back_pending(&mut self, id: BlockId, clock: u32) -> Counting {
-        self.put_back(id, clock, StreamCounters::pending_over)
+        self.put_back::<true>(id, clock)
     }
 
-    /// Inlined once for each `count`, so that counting takes no call through a pointer.
+    /// Inlined once for each way to count, so that counting takes no call through a pointer.
     #[inline(always)]
-    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
+    fn put_back<const PENDING: bool>(&mut self, id: BlockId, clock: u32) -> Counting {
+        let count: Count = if PENDING { StreamCounters::pending_over } else { StreamCounters::freed };
         match &mut self.placement {
-            None => self.store.make_free::<true>(id, clock, count),
+            None => self.store.make_free(id, clock, count),
             Some(placement) => placement.put_back(id, count),
         }
     }

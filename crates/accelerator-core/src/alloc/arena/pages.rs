@@ -37,24 +37,32 @@ impl Arena {
 
 impl Store {
     /// Returns the block to use when the best fit is in an expandable segment. PyTorch: `get_free_block`.
-    pub(super) fn instead_of_expandable(&self, mut id: BlockId) -> Option<BlockId> {
+    pub(super) fn instead_of_expandable(&mut self, id: BlockId) -> Option<BlockId> {
         let free = self.free.of(self.blocks[id].pool);
         if !self.config.expandable_segments {
             // The setting was switched off, so requests must not use such segments.
-            while self.blocks[id].expandable {
-                id = free.behind(&self.blocks, id)?;
-            }
-            return Some(id);
+            return free.from(&self.blocks, id).find(|id| !self.blocks[*id].expandable);
         }
         // A block that can grow counts with the size that it can reach, so a larger block may be the better fit.
-        while self.blocks[id].expandable
-            && self.could_grow_to(id) > self.blocks[id].size
-            && let Some(next) = free.behind(&self.blocks, id)
-            && self.could_grow_to(next) < self.could_grow_to(id)
-        {
-            id = next;
+        if !self.can_grow(id) {
+            return Some(id);
         }
-        Some(id)
+        let second = free.second(&mut self.blocks, id);
+        if second.is_none_or(|second| self.could_grow_to(second) >= self.could_grow_to(id)) {
+            return Some(id);
+        }
+        let mut best = id;
+        for next in free.from(&self.blocks, id).skip(1) {
+            if !self.can_grow(best) || self.could_grow_to(next) >= self.could_grow_to(best) {
+                break;
+            }
+            best = next;
+        }
+        Some(best)
+    }
+
+    fn can_grow(&self, id: BlockId) -> bool {
+        self.blocks[id].expandable && self.could_grow_to(id) > self.blocks[id].size
     }
 
     /// Returns the size of a free block plus the unmapped block after it.

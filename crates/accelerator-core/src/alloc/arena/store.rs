@@ -5,7 +5,7 @@ use super::id::ArenaId;
 use super::private::Private;
 use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
-use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
+use crate::alloc::stats::{Counted, Counting, Packed, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// Blocks with their lists and counters.
@@ -25,6 +25,8 @@ pub(crate) struct Store {
     pub(super) uses: Uses,
     /// The number of expandable segments.
     pub(super) expandable: usize,
+    /// Whether there has ever been a segment too large to be counted in [packed](Packed) words.
+    pub(super) has_had_huge: bool,
 }
 
 /// A block that was allocated.
@@ -55,38 +57,31 @@ impl Store {
     }
 
     /// Allocates the best-fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
-    ///
-    /// `EXPANDABLE`, here and below: whether there may be expandable segments, or the blocks may belong to a private
-    /// pool. A run-time check would cost the warm path registers.
     #[inline(always)]
-    pub(super) fn take<const EXPANDABLE: bool>(
-        &mut self,
-        request: &Request,
-        clock: u32,
-    ) -> Counting<Option<AllocatedBlock>> {
+    pub(super) fn take(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         let best = self.free.of(request.pool).best_fit(&self.blocks, request.size);
         let Some(mut id) = best else { return Ok(None) };
-        if EXPANDABLE && self.blocks[id].expandable {
+        if self.blocks[id].expandable {
             let Some(instead) = self.instead_of_expandable(id) else { return Ok(None) };
             id = instead;
         }
         let Some(mut fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
-        if EXPANDABLE && self.private.whole {
+        if self.private.whole {
             fit = self.config.fit_whole(self.blocks[id].size);
         }
-        self.take_block::<EXPANDABLE>(id, request, fit, clock).map(Some)
+        self.take_block(id, request, fit, clock).map(Some)
     }
 
     /// Allocates a free block or its front.
     #[inline(always)]
-    pub(super) fn take_block<const EXPANDABLE: bool>(
+    pub(super) fn take_block(
         &mut self,
         id: BlockId,
         request: &Request,
         fit: Fit,
         clock: u32,
     ) -> Counting<AllocatedBlock> {
-        self.count_taken::<EXPANDABLE>(id, request, fit)?;
+        self.count_taken(id, request, fit)?;
         let Request { requested, size, pool } = *request;
         if !fit.splits {
             self.free.of_owner_mut(0, pool).remove(&mut self.blocks, id);
@@ -97,7 +92,7 @@ impl Store {
         }
         let rest = &mut self.blocks[id];
         rest.free_since = clock;
-        let (state, expandable) = (State::Allocated, EXPANDABLE && rest.expandable);
+        let (state, expandable) = (State::Allocated, rest.expandable);
         let front = Block { state, requested, expandable, owner: 0, free_since: clock, ..rest.part(0, size) };
         let (segment, position) = (front.segment, front.position);
         let front = self.split_front_outside(id, 0, front);
@@ -128,12 +123,13 @@ impl Store {
     }
 
     /// Adds a new segment and allocates its front.
-    pub(crate) fn take_from_new_segment(
+    pub(super) fn take_from_new_segment(
         &mut self,
         segment: Segment,
         request: &Request,
         clock: u32,
     ) -> Counting<AllocatedBlock> {
+        self.has_had_huge |= segment.size >= Packed::HUGE;
         let id = self.blocks.add_segment(segment, State::Free);
         self.blocks[id].free_since = clock;
         self.free.list::<false>(&mut self.blocks, id);
@@ -145,17 +141,17 @@ impl Store {
         let size = self.blocks[id].size;
         let fit =
             if self.private.whole { self.config.fit_whole(size) } else { self.config.fit_of_block(request, size) };
-        self.take_block::<true>(id, request, fit, clock)
+        self.take_block(id, request, fit, clock)
     }
 
     /// Counts a free block as allocated.
     #[inline(always)]
-    fn count_taken<const EXPANDABLE: bool>(&mut self, id: BlockId, request: &Request, fit: Fit) -> Counting {
+    fn count_taken(&mut self, id: BlockId, request: &Request, fit: Fit) -> Counting {
         let block = &self.blocks[id];
         let (whole, was_split) = (block.size, block.is_split());
         let bytes = if fit.splits { request.size } else { whole };
         let split = match (fit.splits, was_split) {
-            _ if EXPANDABLE && block.expandable => Pair::default(),
+            _ if block.expandable => Pair::default(),
             (true, true) => Pair::new(0, -(bytes as i64)),
             (true, false) => Pair::new(1, (whole - bytes) as i64),
             (false, true) => Pair::new(-1, -(bytes as i64)),
@@ -167,10 +163,10 @@ impl Store {
 
     /// Makes a block free and merges it with its free neighbours. PyTorch: `free_block`.
     #[inline(always)]
-    pub(super) fn make_free<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
+    pub(super) fn make_free(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         let Block { requested, previous, next, .. } = self.blocks[id];
         let free = (self.blocks.free(previous), self.blocks.free(next));
-        self.count_freed::<EXPANDABLE>(id, free, count)?;
+        self.count_freed(id, free, count)?;
         if let (_, Some(rest)) = free {
             self.blocks[rest].requested = requested;
         }
@@ -211,7 +207,7 @@ impl Store {
 
     /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
-    fn count_freed<const EXPANDABLE: bool>(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
+    fn count_freed(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
         let (before, behind) = near;
         let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
         let mut merged = Pair::default();
@@ -225,7 +221,7 @@ impl Store {
         }
         let split = match previous.is_some() || next.is_some() {
             // Free pages of expandable segments can always go back to the driver.
-            _ if EXPANDABLE && expandable => Pair::default(),
+            _ if expandable => Pair::default(),
             true => Pair::new(1 - merged.0[0], size as i64),
             false => Pair::default() - merged,
         };

@@ -2,60 +2,92 @@
 
 use std::num::NonZeroU64;
 
-use super::{AllocatedBlock, Arena};
-use crate::alloc::blocks::BlockId;
-use crate::alloc::settings::{AllocatorConfig, Policy, Request};
-use crate::alloc::stats::{Counting, StreamCounters};
+use super::{AllocatedBlock, Arena, Store};
+use crate::alloc::blocks::{Block, BlockId, Segment, State};
+use crate::alloc::settings::{Policy, Request, SMALL_SIZE};
+use crate::alloc::stats::{Counting, NeedsSettling, Packed};
 use crate::types::{PoolKind, StreamId};
 
-/// Which calls the warm path serves.
+/// Which functions serve calls by best fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warm {
     /// None: calls take the slow path, best fit does not choose the blocks or does not split them, or requests are
     /// routed.
     Never,
-    /// All. No segment is or will be expandable, and no searches are counted for garbage collection.
+    /// The plain ones, under [plain](crate::AllocatorConfig::is_plain) settings. No segment is expandable, or so large
+    /// that its size is not counted in a word.
     Plain,
-    /// All.
+    /// The same, compiled for expandable segments as well.
+    Expandable,
+    /// Those that work under all settings.
     General,
 }
 
 impl Arena {
-    /// Notes which calls the warm path serves, after anything that this depends on has changed.
+    /// Chooses the functions, after anything that this depends on has changed.
     pub(super) fn update_warm(&mut self) {
-        let AllocatorConfig { policy, expandable_segments, .. } = self.store().config;
-        let collects = self.store().config.collects();
-        let is_best_fit = self.placement.is_none() && !self.store.private.whole && policy == Policy::Pytorch;
+        let Store { config, private, expandable, has_had_huge, .. } = self.store();
+        let is_best_fit = self.placement.is_none() && !private.whole && config.policy == Policy::Pytorch;
         self.warm = match !self.slow_path && !self.routed && is_best_fit {
             false => Warm::Never,
-            true if self.store.expandable == 0 && !expandable_segments && !collects => Warm::Plain,
-            true => Warm::General,
+            true if !config.splits_plainly() || *has_had_huge => Warm::General,
+            true if config.expandable_segments => Warm::Expandable,
+            true if *expandable > 0 => Warm::General, // which finds other blocks
+            true => Warm::Plain,
         };
     }
 
-    /// Whether best fit chooses blocks and splits them, no segment is or will be expandable, and nothing else needs to
-    /// be done.
+    /// Whether the plain functions serve calls.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.warm == Warm::Plain
     }
 
-    /// Whether it is as a [plain](Self::is_plain) one, but segments may be expandable, and searches counted.
+    /// Whether best fit chooses blocks and splits them, and nothing else needs to be done.
     #[inline(always)]
-    pub(crate) fn is_general(&self) -> bool {
-        self.warm == Warm::General
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm != Warm::Never
     }
 
-    /// Allocates by best fit, in a [plain](Self::is_plain) arena.
-    #[inline(always)]
-    pub(crate) fn take_plain(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
-        self.store.take::<false>(request, clock)
+    /// Allocates by best fit, in a [warm](Self::is_warm) arena. As the other functions here, it does not work while
+    /// bounds are lifted.
+    #[inline(never)]
+    pub(crate) fn take_warm(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
+        let (Request { requested, size, pool }, store) = (*request, &mut self.store);
+        match (self.warm, pool) {
+            (Warm::Plain, PoolKind::Small) => store.take_plain::<false, false>(requested, size, || clock),
+            (Warm::Plain, PoolKind::Large) => store.take_plain::<true, false>(requested, size, || clock),
+            (Warm::Expandable, PoolKind::Small) => store.take_plain::<false, true>(requested, size, || clock),
+            (Warm::Expandable, PoolKind::Large) => store.take_plain::<true, true>(requested, size, || clock),
+            (Warm::General | Warm::Never, _) => store.take(request, clock),
+        }
     }
 
-    /// As [`take_plain`](Self::take_plain), in a [general](Self::is_general) arena.
+    /// Makes a block free in a [warm](Self::is_warm) arena, which no stream uses any more; if `PENDING`, after it was
+    /// freed. Returns false, with nothing changed, if the operation may need settling.
+    #[inline(never)]
+    pub(crate) fn put_back_warm<const PENDING: bool>(&mut self, id: BlockId, clock: u32) -> bool {
+        let store = &mut self.store;
+        let freed = match (self.warm, store.blocks[id].pool) {
+            (Warm::Plain, PoolKind::Small) => store.free_plain::<false, PENDING, false>(id, || clock),
+            (Warm::Plain, PoolKind::Large) => store.free_plain::<true, PENDING, false>(id, || clock),
+            (Warm::Expandable, PoolKind::Small) => store.free_plain::<false, PENDING, true>(id, || clock),
+            (Warm::Expandable, PoolKind::Large) => store.free_plain::<true, PENDING, true>(id, || clock),
+            (Warm::General | Warm::Never, _) => return self.put_back::<PENDING>(id, clock).is_ok(),
+        };
+        freed.is_ok()
+    }
+
+    /// Allocates a block by best fit for a request of the large pool or of the small one, in a [plain](Self::is_plain)
+    /// arena.
     #[inline(always)]
-    pub(crate) fn take_general(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
-        self.store.take::<true>(request, clock)
+    pub(crate) fn take_plain<const LARGE: bool>(
+        &mut self,
+        requested: u64,
+        size: u64,
+        clock: impl Fn() -> u32,
+    ) -> Counting<Option<AllocatedBlock>> {
+        self.store.take_plain::<LARGE, false>(requested, size, clock)
     }
 
     /// Allocates free bytes of a placement, if nothing else needs to be done before or after.
@@ -75,27 +107,130 @@ impl Arena {
     }
 
     /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
-    /// block or the operation needs settling.
+    /// block or the operation may need settling.
     #[inline(always)]
-    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
-        self.free_unused::<false>(id, clock)
+    pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> bool {
+        let Block { uses, pool, .. } = self.store.blocks[id];
+        if uses.is_some() {
+            return false;
+        }
+        let freed = match pool {
+            PoolKind::Small => self.store.free_plain::<false, false, false>(id, || clock(PoolKind::Small)),
+            PoolKind::Large => self.store.free_plain::<true, false, false>(id, || clock(PoolKind::Large)),
+        };
+        freed.is_ok()
     }
 
-    /// As [`free_plain`](Self::free_plain), in a [general](Self::is_general) arena.
+    /// As [`use_completed`](Self::use_completed), in a [warm](Self::is_warm) arena, for a block that waits for one
+    /// stream. Returns false, with nothing changed, if it waits for several, or the operation may need settling.
     #[inline(always)]
-    pub(crate) fn free_general(&mut self, id: BlockId, clock: u32) -> bool {
-        self.free_unused::<true>(id, clock)
+    pub(crate) fn only_use_completed(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> bool {
+        let Block { state, free_since: uses, pool, .. } = self.store.blocks[id];
+        state == State::Pending && uses == 1 && self.put_back_warm::<true>(id, clock(pool))
+    }
+}
+
+impl Store {
+    /// Allocates the best-fitting free block or its front. PyTorch: `get_free_block`, `alloc_found_block`.
+    ///
+    /// `EXPANDABLE`, here and below: whether segments are expandable. A run-time check would cost the default
+    /// instructions.
+    #[inline(always)]
+    fn take_plain<const LARGE: bool, const EXPANDABLE: bool>(
+        &mut self,
+        requested: u64,
+        size: u64,
+        clock: impl Fn() -> u32,
+    ) -> Counting<Option<AllocatedBlock>> {
+        let best = self.free.of_pool::<LARGE>().best_fit_of_pool::<LARGE>(&self.blocks, size);
+        let Some(mut id) = best else { return Ok(None) };
+        if EXPANDABLE && self.blocks[id].expandable {
+            let Some(instead) = self.instead_of_expandable(id) else { return Ok(None) };
+            id = instead;
+        }
+        let Self { blocks, free, counters, arena, .. } = self;
+        let (mut blocks, segments) = blocks.parts();
+        let list = free.of_pool::<LARGE>();
+        let Block { size: whole, expandable, .. } = blocks[id];
+        // Free pages of expandable segments can always go back to the driver, so they do not count as split.
+        let (was_split, counts_split) = (blocks[id].is_split(), !EXPANDABLE || !expandable);
+        let rest = whole - size;
+        if rest > if LARGE && !EXPANDABLE { SMALL_SIZE } else { 0 } {
+            let Some(vacant) = blocks.vacant() else { return Err(NeedsSettling) };
+            let split = match was_split {
+                _ if !counts_split => Packed::default(),
+                true => Packed::new(0, -(size as i64)),
+                false => Packed::new(1, rest as i64),
+            };
+            counters.given_out_plain::<LARGE>(size, requested, split)?;
+            if counts_split && !was_split {
+                counters.split_added::<LARGE>(1, rest);
+            }
+            list.remove(&mut blocks, id);
+            let pool = if LARGE { PoolKind::Large } else { PoolKind::Small };
+            blocks.cut(id, vacant, size, (pool, EXPANDABLE && expandable), clock());
+            list.insert(&mut blocks, vacant);
+        } else {
+            let counts_split = counts_split && was_split;
+            let split = if counts_split { Packed::new(-1, -(whole as i64)) } else { Packed::default() };
+            counters.given_out_plain::<LARGE>(whole, requested, split)?;
+            list.remove(&mut blocks, id);
+        }
+        let block = &mut blocks[id];
+        (block.state, block.requested) = (State::Allocated, requested);
+        let Segment { base, position, .. } = segments[block.segment];
+        let (offset, size) = (block.position.wrapping_sub(position), block.size);
+        Ok(Some(AllocatedBlock { arena: *arena, block: id, base, offset, size }))
     }
 
+    /// Makes a block free and merges it with its free neighbours; if `PENDING`, after it was freed. PyTorch:
+    /// `free_block`.
     #[inline(always)]
-    fn free_unused<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32) -> bool {
-        let is_unused = self.store.blocks[id].uses.is_none();
-        is_unused && self.store.make_free::<EXPANDABLE>(id, clock, StreamCounters::freed).is_ok()
-    }
-
-    /// Returns the pool of a block in a [plain](Self::is_plain) or [general](Self::is_general) arena.
-    #[inline(always)]
-    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
-        self.store.blocks[id].pool
+    fn free_plain<const LARGE: bool, const PENDING: bool, const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        clock: impl Fn() -> u32,
+    ) -> Counting {
+        let Self { blocks, free, counters, .. } = self;
+        let (mut blocks, _) = blocks.parts();
+        let Block { size, requested, .. } = blocks[id];
+        if counters.may_refuse_free::<LARGE>(size) {
+            return Err(NeedsSettling);
+        }
+        match PENDING {
+            true => counters.pending_over_plain::<LARGE>(size, requested),
+            false => counters.freed_plain::<LARGE>(size, requested),
+        }
+        let list = free.of_pool::<LARGE>();
+        let (mut merged, mut more) = (id, 1);
+        // What a block has is read where it is needed, since this is cheaper than to keep it.
+        if let Some(next) = blocks[id].next
+            && blocks[next].state == State::Free
+        {
+            list.remove(&mut blocks, next);
+            blocks.swallow(id, next);
+            more = 0;
+        }
+        if let Some(previous) = blocks[id].previous
+            && blocks[previous].state == State::Free
+        {
+            list.remove(&mut blocks, previous);
+            blocks[previous].requested = blocks[id].requested;
+            blocks.swallow(previous, id);
+            (merged, more) = (previous, more - 1);
+        }
+        let block = &mut blocks[merged];
+        (block.state, block.free_since) = (State::Free, clock());
+        let split = match block.is_split() {
+            _ if EXPANDABLE && block.expandable => Packed::default(),
+            true => {
+                counters.split_added::<LARGE>(i64::from(more > 0), size);
+                Packed::new(more, size as i64)
+            }
+            false => Packed::new(more - 1, -((block.size - size) as i64)),
+        };
+        counters.split_changed::<LARGE>(split);
+        list.insert(&mut blocks, merged);
+        Ok(())
     }
 }

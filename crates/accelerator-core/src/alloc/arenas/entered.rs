@@ -6,7 +6,7 @@ use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::blocks::{Base, BlockId, PageRange, Segment, Users};
 use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Bounds, Counting, DeviceStatistics, PoolAmounts, StreamCounters};
+use crate::alloc::stats::{Counting, DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
 use crate::types::{PoolKind, StreamId, TraceAction};
 
@@ -32,7 +32,6 @@ pub(crate) struct Entered<'a> {
 
 /// The state while settling: the arena has all the headroom of the device, and its bounds are lifted.
 struct Settling<'a> {
-    bounds: Bounds,
     /// The arenas that gave up their headroom.
     others: Option<(Guard<'a, Setup>, Vec<Guard<'a, Arena>>)>,
 }
@@ -214,8 +213,8 @@ impl<'a> Entered<'a> {
     pub(crate) fn settle(&mut self) -> &mut Arena {
         if self.settling.is_none() {
             let others = if self.arena().counters().is_alone { None } else { self.hold_others() };
-            let bounds = self.arena().counters_mut().lift_bounds();
-            self.settling = Some(Settling { bounds, others });
+            self.arena().counters_mut().lift_bounds();
+            self.settling = Some(Settling { others });
         }
         self.arena()
     }
@@ -237,9 +236,9 @@ impl<'a> Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let Some(Settling { bounds, others }) = self.settling.take() else { return };
+        let Some(Settling { others }) = self.settling.take() else { return };
         let (arena, statistics) = self.parts();
-        arena.counters_mut().set_bounds(bounds);
+        arena.counters_mut().restore_bounds();
         let Some((mut setup, mut others)) = others else { return };
         let counters = arena.counters_mut();
         others.retain_mut(|other| {

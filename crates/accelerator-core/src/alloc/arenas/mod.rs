@@ -22,8 +22,10 @@ pub(crate) struct Arenas {
     of_streams: Table<OwnedLock<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
-    /// Whether the settings make all streams share an arena. The warm path checks this before it locks any.
+    /// Whether the settings make all streams share an arena. Calls check this before they lock any.
     shares: AtomicBool,
+    /// Whether the settings are [plain](AllocatorConfig::is_plain). The warm path checks this before it locks an arena.
+    plain: AtomicBool,
     /// The arenas of private pools: one for each stream that uses the pool.
     of_pools: Table<OfPool>,
     make_placement: fn(ArenaId) -> Box<dyn Placement>,
@@ -69,6 +71,7 @@ impl Arenas {
             of_streams: Table::default(),
             shared: OnceLock::new(),
             shares: AtomicBool::new(in_force.policy == Policy::Compact),
+            plain: AtomicBool::new(in_force.is_plain()),
             of_pools: Table::default(),
             make_placement,
             setup: OwnedLock::new(Setup {
@@ -146,6 +149,12 @@ impl Arenas {
         if self.shares.load(Ordering::Relaxed) { self.shared.get() } else { None }
     }
 
+    /// Returns whether arenas may be plain. Each arena has its own settings, in case they change just now.
+    #[inline(always)]
+    pub(crate) fn may_be_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
         self.of_streams().chain(self.shared()).chain(self.of_pools.iter().map(|of_pool| &of_pool.arena))
     }
@@ -196,6 +205,7 @@ impl Arenas {
         pinned.set(&config);
         let in_force = in_force(&config, self.has_virtual_memory);
         self.shares.store(in_force.policy == Policy::Compact, Ordering::Relaxed);
+        self.plain.store(in_force.is_plain(), Ordering::Relaxed);
         for arena in self.all() {
             arena.lock().configure(in_force, setup.recording);
         }

@@ -3,7 +3,8 @@
 use std::num::NonZeroU64;
 
 use super::base::Base;
-use super::slab::{BlockId, SegmentId, UseId};
+use super::slab::{SegmentId, UseId};
+use super::slots::BlockId;
 use crate::types::PoolKind;
 
 /// Identifies the owner of free bytes, one of the streams that share the blocks. It is 0 where all blocks belong to one
@@ -27,12 +28,16 @@ pub(crate) struct Block {
     /// The preceding block in its segment.
     pub(crate) previous: Option<BlockId>,
     pub(crate) next: Option<BlockId>,
-    /// While it is on a free list: its children in the tree, the one ordered before it and the one ordered after it.
-    /// The first slot also links the backing blocks of an alias.
+    /// While it is in a bin: the tree of smaller sizes and that of larger ones, or below the first block of its size,
+    /// the next of its siblings, and the previous one or its parent. The first slot also links the backing blocks of an
+    /// alias, and vacant slots.
     pub(crate) below: [Option<BlockId>; 2],
+    /// While it is in a bin: the first of the blocks of its size that are below it. Otherwise there is none.
+    pub(crate) child: Option<BlockId>,
     /// The first recorded use by another stream since it was allocated.
     pub(crate) uses: Option<UseId>,
-    /// When it became free, in units of the pool's garbage collection clock or as an epoch of its owner.
+    /// When it became free, in units of the pool's garbage collection clock or as an epoch of its owner. While it is
+    /// pending, how many uses by other streams are not known to be complete.
     pub(crate) free_since: u32,
     /// The stream whose work may use its bytes.
     pub(crate) owner: Owner,
@@ -42,8 +47,8 @@ pub(crate) struct Block {
 pub(crate) enum State {
     Free,
     Allocated,
-    /// Freed, but this many uses by other streams are not known to be complete.
-    Pending(u32),
+    /// Freed, but uses by other streams are not known to be complete.
+    Pending,
     /// Address space of an expandable segment without memory.
     Unmapped,
     /// Its bytes are in use at another address, or held for such use.
@@ -51,6 +56,24 @@ pub(crate) enum State {
 }
 
 impl Block {
+    /// Stands for the neighbour of a block without one. It is never free, and has no bytes.
+    pub(super) const NONE: Self = Self {
+        position: 0,
+        size: 0,
+        requested: 0,
+        segment: SegmentId::FIRST,
+        pool: PoolKind::Small,
+        expandable: false,
+        state: State::Allocated,
+        previous: None,
+        next: None,
+        below: [None; 2],
+        child: None,
+        uses: None,
+        free_since: 0,
+        owner: 0,
+    };
+
     /// Creates a free block that is on no list and has no neighbours.
     pub(crate) fn new(segment: SegmentId, of: &Segment, position: u64, size: u64) -> Self {
         Self {
@@ -64,6 +87,7 @@ impl Block {
             previous: None,
             next: None,
             below: [None; 2],
+            child: None,
             uses: None,
             free_since: 0,
             owner: 0,
@@ -75,12 +99,13 @@ impl Block {
     #[inline(always)]
     pub(crate) fn part(&self, offset: u64, size: u64) -> Self {
         let position = self.position.wrapping_add(offset);
-        Self { position, size, requested: 0, below: [None; 2], uses: None, ..*self }
+        Self { position, size, requested: 0, below: [None; 2], child: None, uses: None, ..*self }
     }
 
     /// Returns whether its segment has other blocks.
+    #[inline(always)]
     pub(crate) fn is_split(&self) -> bool {
-        self.previous.is_some() || self.next.is_some()
+        self.previous.is_some() | self.next.is_some() // without a branch
     }
 
     /// Returns the position at which it ends.

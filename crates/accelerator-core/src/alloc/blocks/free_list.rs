@@ -5,10 +5,10 @@
 //! no bin. It is compared with the others by the full order, so the result of best fit does not change.
 
 use super::tree::{self, Root};
-use super::{BlockId, Blocks, Order};
+use super::{Block, BlockId, heap, neighbour, order};
 use crate::alloc::settings::MIN_BLOCK;
 
-/// The free blocks of one pool of one stream.
+/// The free blocks of one pool of one stream. Sizes, also those looked for, are multiples of [`MIN_BLOCK`].
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     outside: Root,
@@ -17,7 +17,7 @@ pub(crate) struct FreeList {
 
 impl FreeList {
     #[inline(always)]
-    pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
+    pub(crate) fn insert(&mut self, blocks: &mut [Block], id: BlockId) {
         if let Some(before) = self.outside.replace(id) {
             self.bins.insert(blocks, before);
         }
@@ -37,7 +37,7 @@ impl FreeList {
 
     /// Moves a block of the list out of the bins, so that its size may change.
     #[inline(always)]
-    pub(crate) fn put_outside(&mut self, blocks: &mut Blocks, id: BlockId) {
+    pub(crate) fn put_outside(&mut self, blocks: &mut [Block], id: BlockId) {
         if !self.is_outside(id) {
             self.bins.remove(blocks, id);
             self.insert(blocks, id);
@@ -46,7 +46,7 @@ impl FreeList {
 
     /// Removes a block, which must be in the list.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
+    pub(crate) fn remove(&mut self, blocks: &mut [Block], id: BlockId) {
         if self.is_outside(id) {
             self.outside = None;
         } else {
@@ -56,76 +56,116 @@ impl FreeList {
 
     /// Returns the first block of at least `size` bytes.
     #[inline(always)]
-    pub(crate) fn best_fit(&self, blocks: &Blocks, size: u64) -> Root {
-        let outside = self.outside.filter(|id| blocks[*id].size >= size);
-        if self.bins.is_empty() { outside } else { self.best_fit_of_all(blocks, size, outside) }
+    pub(crate) fn best_fit(&self, blocks: &[Block], size: u64) -> Root {
+        self.best_fit_in(blocks, size, |bins| bins.best_fit(blocks, size, bin_of(size)))
     }
 
-    #[inline(never)]
-    fn best_fit_of_all(&self, blocks: &Blocks, size: u64, outside: Root) -> Root {
-        let inside = self.bins.best_fit(blocks, size);
-        let (Some(one), Some(other)) = (outside, inside) else { return outside.or(inside) };
-        if blocks.order(one) < blocks.order(other) { outside } else { inside }
+    /// As [`best_fit`](Self::best_fit), for a request of the large pool or of the small one.
+    #[inline(always)]
+    pub(crate) fn best_fit_of_pool<const LARGE: bool>(&self, blocks: &[Block], size: u64) -> Root {
+        let bin = if LARGE { divided_bin_of(size) } else { (size / MIN_BLOCK) as usize };
+        self.best_fit_in(blocks, size, |bins| bins.best_fit(blocks, size, bin))
     }
 
-    /// Returns the block after this one in best-fit order.
-    pub(crate) fn behind(&self, blocks: &Blocks, id: BlockId) -> Root {
+    #[inline(always)]
+    fn best_fit_in(&self, blocks: &[Block], size: u64, best_fit: impl Fn(&Bins) -> Root) -> Root {
+        // Without a block outside, this is `Block::NONE`, which has no bytes.
+        let outside = neighbour(blocks, self.outside);
+        let inside = if self.bins.is_empty() { None } else { best_fit(&self.bins) };
+        if outside.size < size {
+            return inside;
+        }
+        match inside {
+            Some(id) if !precedes(blocks, self.outside, id) => inside,
+            _ => self.outside,
+        }
+    }
+
+    /// Returns the block after this one, which is the first of its size.
+    pub(crate) fn second(&self, blocks: &mut [Block], id: BlockId) -> Root {
         if self.bins.is_empty() {
             return None; // the block outside is the only one
         }
-        let place = blocks.order(id);
-        let outside = self.outside.filter(|outside| blocks.order(*outside) > place);
-        [outside, self.bins.behind(blocks, place)].into_iter().flatten().min_by_key(|id| blocks.order(*id))
+        let inside = self.bins.after(blocks, id);
+        let outside = self.outside.filter(|outside| *outside != id && blocks[*outside].size >= blocks[id].size);
+        [outside, inside].into_iter().flatten().min_by_key(|id| order(blocks, *id))
     }
 
-    pub(crate) fn largest(&self, blocks: &Blocks) -> Root {
+    /// Returns this block and those after it, in order.
+    pub(crate) fn from<'a>(&'a self, blocks: &'a [Block], id: BlockId) -> impl Iterator<Item = BlockId> + 'a {
+        let place = order(blocks, id);
+        let outside = self.outside.filter(|outside| order(blocks, *outside) >= place);
+        let inside = self.bins.from(blocks, place.0).skip_while(move |id| order(blocks, *id) < place);
+        merged(blocks, outside, inside)
+    }
+
+    pub(crate) fn largest(&self, blocks: &[Block]) -> Root {
         let inside = self.bins.largest(blocks);
-        [self.outside, inside].into_iter().flatten().max_by_key(|id| blocks.order(*id))
+        [self.outside, inside].into_iter().flatten().max_by_key(|id| order(blocks, *id))
     }
 
     /// Returns all blocks, in order.
-    pub(crate) fn sorted(&self, blocks: &Blocks) -> Vec<BlockId> {
-        let mut sorted = self.bins.sorted(blocks);
-        if let Some(id) = self.outside {
-            sorted.insert(sorted.partition_point(|other| blocks.order(*other) < blocks.order(id)), id);
-        }
-        sorted
+    pub(crate) fn sorted(&self, blocks: &[Block]) -> Vec<BlockId> {
+        merged(blocks, self.outside, self.bins.from(blocks, 0)).collect()
     }
 }
 
-/// Sizes below this many smallest blocks have a bin each: the sizes of the small pool, where most requests are.
-const EXACT: u64 = 4096;
+/// Returns whether the block outside precedes one in the bins.
+#[inline(always)]
+fn precedes(blocks: &[Block], outside: Root, inside: BlockId) -> bool {
+    let (one, other) = (neighbour(blocks, outside), &blocks[inside]);
+    one.size < other.size || one.size == other.size && one.position < other.position
+}
+
+/// Inserts a block into others that are in order.
+fn merged(blocks: &[Block], block: Root, others: impl Iterator<Item = BlockId>) -> impl Iterator<Item = BlockId> {
+    let (mut block, mut others) = (block, others.peekable());
+    std::iter::from_fn(move || {
+        let is_next = block.filter(|id| others.peek().is_none_or(|other| order(blocks, *id) < order(blocks, *other)));
+        match is_next {
+            Some(_) => block.take(),
+            None => others.next(),
+        }
+    })
+}
+
+/// Sizes below this many smallest blocks have a bin each.
+const EXACT: u64 = 2048;
 /// Above that, each power of two is divided into this many bins.
 const DIVISIONS: u64 = 64;
-/// One bin for every possible 64-bit size.
-const BINS: usize = bin_of(u64::MAX) + 1;
+/// As many as one word for each word of bits can tell of. Sizes of 2⁵² bytes and more share the last one.
+const BINS: usize = 64 * 64;
 
 /// Free blocks by size.
 #[derive(Debug)]
 struct Bins {
-    /// A tree for each bin; empty until a block is inserted.
-    roots: Vec<Root>,
+    /// The blocks of each bin: a heap if it has one size, and otherwise a tree.
+    roots: Box<[Root; BINS]>,
     /// A bit for each bin: whether it has blocks.
-    filled: [u64; BINS.div_ceil(64)],
+    filled: [u64; BINS / 64],
     /// A bit for each word of `filled`: whether it is nonzero.
-    summary: u128,
+    summary: u64,
 }
 
 /// Returns the bin of a size. A larger size never has a smaller bin.
 #[inline(always)]
 const fn bin_of(size: u64) -> usize {
+    if size < EXACT * MIN_BLOCK { (size / MIN_BLOCK) as usize } else { divided_bin_of(size) }
+}
+
+/// Returns the bin of a size of at least [`EXACT`] smallest blocks.
+#[inline(always)]
+const fn divided_bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK;
-    if units < EXACT {
-        return units as usize;
-    }
     let octave = (units / EXACT).ilog2() as u64;
     let division = (units >> octave) / (EXACT / DIVISIONS);
-    (EXACT - DIVISIONS + DIVISIONS * octave + division) as usize
+    let bin = (EXACT - DIVISIONS + DIVISIONS * octave + division) as usize;
+    if bin < BINS { bin } else { BINS - 1 }
 }
 
 impl Default for Bins {
     fn default() -> Self {
-        Self { roots: Vec::new(), filled: [0; BINS.div_ceil(64)], summary: 0 }
+        Self { roots: Box::new([None; BINS]), filled: [0; BINS / 64], summary: 0 }
     }
 }
 
@@ -135,47 +175,80 @@ impl Bins {
         self.summary == 0
     }
 
-    #[inline(never)]
-    fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
-        let bin = bin_of(blocks[id].size);
-        if self.roots.is_empty() {
-            self.roots.resize(BINS, None);
-        }
-        let root = &mut self.roots[bin];
-        if root.is_none() {
-            self.filled[bin / 64] |= 1 << (bin % 64);
-            self.summary |= 1 << (bin / 64);
-        }
-        *root = tree::insert(blocks, *root, id);
+    #[inline(always)]
+    fn root(&self, bin: usize) -> Root {
+        self.roots[bin % BINS]
     }
 
+    // Not inlined, so that the warm path keeps its registers. Each ends with a call, so that it needs none itself.
     #[inline(never)]
-    fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
-        let bin = bin_of(blocks[id].size);
+    fn insert(&mut self, blocks: &mut [Block], id: BlockId) {
+        debug_assert!(blocks[id].size.is_multiple_of(MIN_BLOCK));
+        let bin = bin_of(blocks[id].size) % BINS;
         let root = &mut self.roots[bin];
-        *root = tree::remove(blocks, *root, id);
-        if root.is_none() {
-            self.filled[bin / 64] &= !(1 << (bin % 64));
-            if self.filled[bin / 64] == 0 {
-                self.summary &= !(1 << (bin / 64));
+        match *root {
+            Some(top) if bin < EXACT as usize => *root = Some(heap::insert(blocks, top, id)),
+            Some(_) => tree::insert(blocks, root, id),
+            None => {
+                blocks[id].below = [None; 2];
+                *root = Some(id);
+                self.filled[bin / 64] |= 1 << (bin % 64);
+                self.summary |= 1 << (bin / 64);
             }
         }
     }
 
-    fn best_fit(&self, blocks: &Blocks, size: u64) -> Root {
-        let own = bin_of(size);
-        let bin = self.next_filled(own)?;
-        let found = tree::first_from(blocks, self.roots[bin], size);
-        // Only in the bin of `size` itself can every block be too small.
-        found.or_else(|| tree::first_from(blocks, self.roots[self.next_filled(own + 1)?], size))
+    #[inline(never)]
+    fn remove(&mut self, blocks: &mut [Block], id: BlockId) {
+        let bin = bin_of(blocks[id].size) % BINS;
+        let root = &mut self.roots[bin];
+        if !tree::is_alone(blocks, *root, id) {
+            return if bin < EXACT as usize {
+                heap::remove_from(blocks, root, id)
+            } else {
+                tree::remove(blocks, root, id)
+            };
+        }
+        *root = None;
+        self.filled[bin / 64] &= !(1 << (bin % 64));
+        if self.filled[bin / 64] == 0 {
+            self.summary &= !(1 << (bin / 64));
+        }
     }
 
-    /// Returns the first block after this place in the order.
-    fn behind(&self, blocks: &Blocks, place: Order) -> Root {
-        let own = bin_of(place.0);
-        let bin = self.next_filled(own)?;
-        let found = tree::first_behind(blocks, self.roots[bin], place);
-        found.or_else(|| tree::first_behind(blocks, self.roots[self.next_filled(own + 1)?], place))
+    /// Returns the first block of at least `size` bytes, whose bin this is.
+    #[inline(never)]
+    fn best_fit(&self, blocks: &[Block], size: u64, own: usize) -> Root {
+        let bin = self.next_filled(own % BINS)?;
+        if bin == own && bin >= EXACT as usize {
+            return self.best_fit_in_own(blocks, size, bin);
+        }
+        self.first_of(blocks, bin)
+    }
+
+    /// As [`best_fit`](Self::best_fit), if the bin of the size has blocks, of which all may be too small.
+    #[inline(never)]
+    fn best_fit_in_own(&self, blocks: &[Block], size: u64, own: usize) -> Root {
+        let found = tree::first_from(blocks, self.root(own), size);
+        if found.is_some() { found } else { self.first_of(blocks, self.next_filled(own + 1)?) }
+    }
+
+    #[inline(always)]
+    fn first_of(&self, blocks: &[Block], bin: usize) -> Root {
+        Some(tree::first(blocks, self.root(bin)?))
+    }
+
+    /// Returns the first block after this one, which is the first of its size, or in no bin.
+    fn after(&self, blocks: &mut [Block], id: BlockId) -> Root {
+        let size = blocks[id].size;
+        let first = self.best_fit(blocks, size, bin_of(size))?;
+        if first != id {
+            return Some(first);
+        }
+        heap::second(blocks, id).or_else(|| {
+            let more = size.checked_add(MIN_BLOCK)?;
+            self.best_fit(blocks, more, bin_of(more))
+        })
     }
 
     /// Returns the first bin with blocks, starting from this one.
@@ -186,24 +259,24 @@ impl Bins {
         if here != 0 {
             return Some(64 * word + here.trailing_zeros() as usize);
         }
-        let above = self.summary & (u128::MAX << word << 1);
+        let above = self.summary & (u64::MAX << word << 1);
         let word = (above != 0).then(|| above.trailing_zeros() as usize)?;
         Some(64 * word + self.filled[word].trailing_zeros() as usize)
     }
 
-    fn largest(&self, blocks: &Blocks) -> Root {
+    fn largest(&self, blocks: &[Block]) -> Root {
         let word = self.summary.checked_ilog2()? as usize;
-        tree::last(blocks, self.roots[64 * word + self.filled[word].ilog2() as usize])
+        tree::last(blocks, self.root(64 * word + self.filled[word].ilog2() as usize))
     }
 
-    fn sorted(&self, blocks: &Blocks) -> Vec<BlockId> {
-        let mut sorted = Vec::new();
-        let mut bin = self.next_filled(0);
-        while let Some(filled) = bin {
-            tree::list(blocks, self.roots[filled], &mut sorted);
-            bin = self.next_filled(filled + 1);
-        }
-        sorted
+    /// Returns the blocks in order, from the bin of this size on.
+    fn from<'a>(&'a self, blocks: &'a [Block], size: u64) -> impl Iterator<Item = BlockId> + 'a {
+        let bins = std::iter::successors(self.next_filled(bin_of(size)), |bin| self.next_filled(bin + 1));
+        bins.flat_map(|bin| {
+            let mut of_bin = Vec::new();
+            tree::list(blocks, self.root(bin), &mut of_bin);
+            of_bin
+        })
     }
 }
 

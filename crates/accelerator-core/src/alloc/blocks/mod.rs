@@ -3,17 +3,20 @@
 mod base;
 mod block;
 mod free_list;
+mod heap;
 mod slab;
+mod slots;
 mod tree;
 mod uses;
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Deref, DerefMut};
 
 pub(crate) use self::base::Base;
 pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
 pub(crate) use self::free_list::FreeList;
-use self::slab::Slab;
-pub(crate) use self::slab::{BlockId, Id, SegmentId};
+pub(crate) use self::slab::{Id, SegmentId, Slab};
+use self::slots::Slots;
+pub(crate) use self::slots::{BlockId, SlotsMut, neighbour};
 pub(crate) use self::uses::{User, Users, Uses};
 
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
@@ -25,7 +28,7 @@ pub(crate) type Neighbours = (Option<BlockId>, Option<BlockId>);
 /// Segments and blocks, usually those of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    blocks: Slab<BlockId, Block>,
+    blocks: Slots,
     segments: Slab<SegmentId, Segment>,
     /// The position of the next segment. It wraps after 16 EiB; best fit then no longer prefers older segments among
     /// blocks of equal size. Code that finds bytes by position calls [`has_positions`](Self::has_positions) before it
@@ -64,6 +67,12 @@ impl Blocks {
             self.blocks.remove(block);
         }
         self.segments.remove(id);
+    }
+
+    /// Returns the blocks, and the segments that they belong to.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (SlotsMut<'_>, &Slab<SegmentId, Segment>) {
+        (self.blocks.borrow_mut(), &self.segments)
     }
 
     /// Adds a block with no neighbours to a segment made by [`add_empty_segment`](Self::add_empty_segment).
@@ -152,13 +161,6 @@ impl Blocks {
         }
     }
 
-    /// Returns the sort key of free blocks, in PyTorch's order: smallest size, then older segment, then lowest address.
-    #[inline(always)]
-    pub(crate) fn order(&self, id: BlockId) -> Order {
-        let block = &self[id];
-        (block.size, block.position, id)
-    }
-
     /// Returns the start of a block as an address, as traces and snapshots show it.
     pub(crate) fn address(&self, id: BlockId) -> u64 {
         let Block { segment, position, .. } = self[id];
@@ -186,20 +188,27 @@ impl Blocks {
     }
 }
 
-impl Index<BlockId> for Blocks {
-    type Output = Block;
+impl Deref for Blocks {
+    type Target = [Block];
 
     #[inline(always)]
-    fn index(&self, id: BlockId) -> &Block {
-        &self.blocks[id]
+    fn deref(&self) -> &[Block] {
+        &self.blocks
     }
 }
 
-impl IndexMut<BlockId> for Blocks {
+impl DerefMut for Blocks {
     #[inline(always)]
-    fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id]
+    fn deref_mut(&mut self) -> &mut [Block] {
+        &mut self.blocks
     }
+}
+
+/// Returns the sort key of free blocks, in PyTorch's order: smallest size, then older segment, then lowest address.
+#[inline(always)]
+pub(crate) fn order(blocks: &[Block], id: BlockId) -> Order {
+    let block = &blocks[id];
+    (block.size, block.position, id)
 }
 
 #[cfg(test)]
@@ -222,6 +231,7 @@ mod tests {
                 next: None,
                 below: [None; 2],
                 uses: None,
+                child: None,
                 free_since: 0,
                 owner: 0,
             })

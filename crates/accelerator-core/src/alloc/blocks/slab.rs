@@ -75,6 +75,11 @@ macro_rules! ids {
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
             pub(crate) struct $name(NonZeroU32);
 
+            impl $name {
+                #[allow(dead_code, reason = "not every kind needs one")]
+                pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
+            }
+
             impl Id for $name {
                 fn at(index: usize) -> Self {
                     Self(NonZeroU32::MIN.saturating_add(index as u32))
@@ -88,7 +93,7 @@ macro_rules! ids {
     };
 }
 
-ids!(BlockId, SegmentId, UseId);
+ids!(SegmentId, UseId);
 
 #[cfg(test)]
 mod tests {

@@ -55,7 +55,7 @@ impl DeviceAllocator {
             let arena = self.arenas().of(*arena).lock();
             let blocks = &arena.store().blocks;
             let mut all = blocks.segments().flat_map(|(segment, _)| blocks.of_segment(segment));
-            all.any(|(_, block)| matches!(block.state, State::Pending(_)))
+            all.any(|(_, block)| block.state == State::Pending)
         };
         self.known(pool, self.mem_pools.exists(pool))?;
         let arenas = self.mem_pools.arenas(pool);

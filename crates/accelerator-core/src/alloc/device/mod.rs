@@ -23,11 +23,10 @@ use crate::alloc::history::HistoryAction;
 use crate::alloc::hooks::Hooks;
 use crate::alloc::mem_pools::MemPools;
 use crate::alloc::pending::PendingFrees;
-use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
+use crate::alloc::settings::{AllocatorConfig, HostSettings, SMALL_SIZE, TOO_LARGE, in_blocks};
 use crate::alloc::source::{Compact, Context, Memory};
-use crate::alloc::stats::NeedsSettling;
 use crate::event::Events;
-use crate::types::{Device, Error, Result, StreamId};
+use crate::types::{Device, Error, PoolKind, Result, StreamId};
 
 pub(crate) struct DeviceAllocator {
     memory: Memory,
@@ -74,8 +73,36 @@ impl DeviceAllocator {
         &*self.memory.context.driver
     }
 
-    /// `typed` gives the block's pointer its type. It is applied in each branch, so that the warm path copies only the
-    /// parts of the block that it needs.
+    /// Returns whether the settings allow the warm path.
+    #[inline(always)]
+    pub(crate) fn may_be_warm(&self) -> bool {
+        self.arenas().may_be_plain()
+    }
+
+    /// Allocates on the warm path: from the cache of the stream, which this thread owns, under default settings.
+    /// Returns `None`, with nothing changed, if that does not serve the request.
+    #[inline(always)]
+    pub(crate) fn allocate_warm<const LARGE: bool>(&self, bytes: u64, stream: StreamId) -> Option<AllocatedBlock> {
+        if self.pending.may_have_any() || bytes >= TOO_LARGE {
+            return None;
+        }
+        self.allocate_owned::<LARGE>(bytes, stream)
+    }
+
+    #[inline(always)]
+    fn allocate_owned<const LARGE: bool>(&self, bytes: u64, stream: StreamId) -> Option<AllocatedBlock> {
+        let mut arena = self.arenas().of_stream(ArenaId::of_stream(stream))?.lock_owned()?;
+        if !arena.is_plain() {
+            return None;
+        }
+        let pool = if LARGE { PoolKind::Large } else { PoolKind::Small };
+        arena.take_plain::<LARGE>(bytes, in_blocks(bytes), || self.arenas().clock(pool)).ok()?
+    }
+
+    /// Allocates what the [warm path](Self::allocate_warm) does not serve.
+    ///
+    /// `typed` gives the block's pointer its type. It is applied in each branch, so that only the parts of the block
+    /// that it needs are copied.
     #[inline(always)]
     pub(crate) fn allocate<T>(
         &self,
@@ -86,37 +113,45 @@ impl DeviceAllocator {
         if bytes.get() >= TOO_LARGE {
             return Err(self.too_large(bytes));
         }
-        if self.pending.may_have_any() {
-            self.pending.poll(&self.memory, stream)?;
+        if self.pending.may_have_any()
+            && let Some(block) = self.allocate_polled(bytes, stream)?
+        {
+            return Ok(typed(block));
         }
         if let Some(shared) = self.arenas().shared_in_force()
             && let Some(block) = shared.lock().take_at_once(bytes, stream)
         {
             return Ok(typed(block));
         }
-        let mut arena = self.arenas().of(ArenaId::of_stream(stream)).lock();
+        let arena = self.arenas().of(ArenaId::of_stream(stream)).lock();
         let request = arena.request(bytes);
-        if !arena.is_plain() {
-            return self.allocate_on_slow_path((arena, request), stream).map(typed);
-        }
-        match arena.take_plain(&request, self.arenas().clock(request.pool)) {
-            Ok(Some(block)) => Ok(typed(block)),
-            Ok(None) => self.after_plain_miss((arena, request), stream).map(typed),
-            Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream).map(typed),
-        }
+        self.allocate_on_slow_path((arena, request), stream).map(typed)
     }
 
+    /// Frees the blocks whose uses are over, and tries the warm path again.
+    #[inline(never)]
+    fn allocate_polled(&self, bytes: NonZeroU64, stream: StreamId) -> Result<Option<AllocatedBlock>> {
+        self.pending.poll(&self.memory, stream)?;
+        Ok(match self.may_be_warm() {
+            false => None,
+            true if bytes.get() <= SMALL_SIZE => self.allocate_owned::<false>(bytes.get(), stream),
+            true => self.allocate_owned::<true>(bytes.get(), stream),
+        })
+    }
+
+    /// Frees a block on the warm path: of a stream's arena that this thread owns, under default settings. Returns
+    /// false, with nothing changed, if that is not so.
+    #[inline(always)]
+    pub(crate) fn free_warm(&self, arena: ArenaId, block: BlockId) -> bool {
+        let Some(mut arena) = self.arenas().of_stream(arena).and_then(|arena| arena.lock_owned()) else { return false };
+        arena.is_plain() && arena.free_plain(block, |pool| self.arenas().clock(pool))
+    }
+
+    /// Frees a block that the [warm path](Self::free_warm) does not free.
     #[inline(always)]
     pub(crate) fn free(&self, arena: ArenaId, block: BlockId) {
         let Some(arena) = self.arenas().of_stream(arena) else { return self.free_elsewhere(arena, block) };
-        let mut arena = arena.lock();
-        if arena.is_plain() {
-            let clock = self.arenas().clock(arena.pool_of(block));
-            if arena.free_plain(block, clock) {
-                return;
-            }
-        }
-        self.free_on_slow_path(arena, block);
+        self.free_on_slow_path(arena.lock(), block);
     }
 
     /// Records that a stream uses a block. The use is part of a capture if the current stream of this thread captures.

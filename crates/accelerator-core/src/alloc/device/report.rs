@@ -294,7 +294,7 @@ fn block_snapshot(blocks: &Blocks, id: BlockId) -> Option<BlockSnapshot> {
     let state = match state {
         State::Free => BlockState::Inactive,
         State::Allocated => BlockState::Allocated,
-        State::Pending(_) => BlockState::PendingFree,
+        State::Pending => BlockState::PendingFree,
         State::Backing => BlockState::Aliased,
         State::Unmapped => return None,
     };

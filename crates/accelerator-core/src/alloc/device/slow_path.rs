@@ -1,5 +1,6 @@
-//! Allocation and free other than in a plain arena: segments may be expandable, a policy other than best fit chooses
-//! blocks, searches are counted for garbage collection, recording is on, caching is off, or counters need settling.
+//! Allocation and free off the warm path: the thread does not own the arena, segments may be expandable, a policy other
+//! than best fit chooses blocks, searches are counted for garbage collection, recording is on, caching is off, or
+//! counters need settling.
 
 use std::num::NonZeroU64;
 
@@ -17,8 +18,8 @@ use crate::types::{Result, StreamId};
 impl DeviceAllocator {
     #[inline(never)]
     pub(super) fn allocate_on_slow_path<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
-        if own.0.is_general() {
-            return self.allocate_by(own, stream, |arena, request, clock| arena.take_general(request, clock));
+        if own.0.is_warm() {
+            return self.allocate_by(own, stream, |arena, request, clock| arena.take_warm(request, clock));
         }
         if own.0.is_routed() {
             return self.allocate_routed(own, stream);
@@ -130,17 +131,24 @@ impl DeviceAllocator {
             return self.free_with_statistics(arena, block);
         }
         let clock = self.arenas().clock(arena.block(block).pool);
-        if arena.is_general() && arena.free_general(block, clock) {
+        if arena.block(block).uses.is_some() {
+            return self.free_used(arena, block);
+        }
+        if arena.is_warm() && arena.put_back_warm::<false>(block, clock) {
             return;
         }
-        match arena.free(block, clock) {
-            Ok(None) => {}
-            Ok(Some(users)) => {
-                let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
-                drop(arena);
-                self.await_uses(begun, block, &users);
-            }
-            Err(NeedsSettling) => self.free_with_statistics(arena, block),
+        if let Err(NeedsSettling) = arena.put_back_freed(block, clock) {
+            self.free_with_statistics(arena, block);
+        }
+    }
+
+    /// Frees a block that other streams used, in an arena that does not take the slow path.
+    #[inline(always)]
+    pub(super) fn free_used(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+        if let Some(users) = arena.free_when_done(block) {
+            let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
+            drop(arena);
+            self.await_uses(begun, block, &users);
         }
     }
 

@@ -156,6 +156,18 @@ impl AllocatorConfig {
         Ok(config)
     }
 
+    /// Returns whether best fit splits blocks as it does by default: no segment is expandable, no block is kept whole
+    /// or counts as oversize, requests are rounded to whole blocks only, and no searches are counted.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.expandable_segments && self.policy == Policy::Pytorch && self.splits_plainly()
+    }
+
+    /// As [`is_plain`](Self::is_plain), apart from the policy and expandable segments.
+    pub(crate) fn splits_plainly(&self) -> bool {
+        let rounds = self.roundup_power2_divisions != RoundupDivisions::default();
+        self.max_split_size == u64::MAX && !self.collects() && !rounds
+    }
+
     /// Returns whether old free memory goes back before new memory is requested.
     pub(crate) fn collects(&self) -> bool {
         self.garbage_collection_threshold > 0.0

@@ -8,4 +8,4 @@ mod text;
 
 pub use self::config::{AllocatorConfig, Policy, RoundupDivisions};
 pub(crate) use self::pinned::HostSettings;
-pub(crate) use self::rounding::{Fit, MIN_BLOCK, Request, SMALL_SEGMENT, TOO_LARGE, share};
+pub(crate) use self::rounding::{Fit, MIN_BLOCK, Request, SMALL_SEGMENT, SMALL_SIZE, TOO_LARGE, in_blocks, share};

@@ -19,8 +19,7 @@ impl Source for Segments {
         let Wanted { parameters, segment_size, .. } = wanted;
         let (mut entered, segment) = context.new_segment(parameters, *segment_size)?;
         let clock = context.arenas.clock(parameters.request.pool);
-        let store = entered.arena().store_mut();
-        let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));
+        let block = settled(entered.arena().take_from_new_segment(segment, &parameters.request, clock));
         entered.record(parameters, &block);
         Ok(block)
     }

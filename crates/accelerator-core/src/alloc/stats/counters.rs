@@ -7,10 +7,12 @@
 //! of it. An operation that does not fit *needs settling*: it is refused before anything has changed, and repeated with
 //! the headroom of all streams in hand. What it adds beyond that headroom moves the peaks. Then the headroom is
 //! distributed again. The peaks are therefore the peaks of the sums in the order of the operations, as if a single lock
-//! had serialised them.
+//! had serialised them. If no other stream has headroom, the plain functions raise the peaks in place instead.
 
 use super::amounts::{Amounts, PoolAmounts};
-use super::pair::{Pair, by_field};
+use super::headroom::{Headroom, Words};
+use super::packed::Packed;
+use super::pair::Pair;
 use crate::types::PoolKind;
 
 /// One stream's part of the device statistics.
@@ -23,6 +25,8 @@ pub(crate) struct StreamCounters {
     pub(crate) is_alone: bool,
     /// Whether anything has been counted since the last summation.
     pub(crate) has_changed: bool,
+    /// Whether headroom may become negative, until [`restore_bounds`](Self::restore_bounds).
+    is_boundless: bool,
     /// The number of blocks given out when [`has_become_idle`](Self::has_become_idle) was last called.
     given_out_before: i64,
 }
@@ -31,32 +35,22 @@ pub(crate) struct StreamCounters {
 struct PoolCounters {
     headroom: Headroom,
     /// The sums of everything ever added. They wrap, as in PyTorch.
-    added: Counts,
+    added: Added,
     /// The current values plus the headroom, so that the current values need no storage.
     bound: Amounts,
 }
 
-/// How much may be added before a peak could move.
-///
-/// Blocks are both allocated and active, and each of the two has its own peak. `counts` has what may be added to both,
-/// which is all that the warm path checks. The excess of either, beyond that, changes only when a block becomes pending
-/// or ceases to be.
-#[derive(Debug, Default)]
-struct Headroom {
-    counts: Counts,
-    allocated_beyond: Pair,
-    active_beyond: Pair,
-}
-
-/// The quantities that operations change.
+/// The sums of everything ever added. What is added together is not adjacent, since the compiler would add it as a
+/// vector, which takes more instructions to fill.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    /// Blocks that are both allocated and active, and their bytes.
-    blocks: Pair,
-    /// The requested part of these bytes, and the number of oversize blocks.
-    requested: Pair,
-    /// Free blocks that share their segment with others, and their bytes.
-    split: Pair,
+#[repr(C)]
+struct Added {
+    blocks: i64,
+    split: i64,
+    bytes: i64,
+    oversize: i64,
+    requested: i64,
+    split_bytes: i64,
 }
 
 /// A block that is given out or comes back.
@@ -71,10 +65,8 @@ pub(crate) struct Counted {
     pub(crate) split: Pair,
 }
 
-/// The saved headroom of the small pool, the large pool and both together while bounds are lifted.
-pub(crate) struct Bounds([Counts; 3]);
-
-/// The operation was refused because a peak might move. Nothing has changed.
+/// The operation was refused because a peak might move, or because it takes more than plain functions do. Nothing has
+/// changed.
 #[derive(Debug)]
 pub(crate) struct NeedsSettling;
 
@@ -85,28 +77,92 @@ impl StreamCounters {
     /// Counts a block that is given out.
     #[inline(always)]
     pub(crate) fn given_out(&mut self, block: Counted) -> Counting {
-        let own = &mut self.pools[block.pool as usize];
-        let more = block.counts();
-        if own.headroom.counts.lacks(more) || self.all.counts.lacks(more) {
-            return Err(NeedsSettling);
-        }
-        own.headroom.counts = own.headroom.counts - more;
-        self.all.counts = self.all.counts - more;
-        own.added = own.added + Counts { split: block.split.increase(), ..more };
-        self.has_changed = true;
+        self.change(block, || block.amounts(), |words| words.minus(block.words()))?;
+        self.pools[block.pool as usize].added.add(block);
         Ok(())
     }
 
     /// Counts a block that becomes free at once.
     #[inline(always)]
     pub(crate) fn freed(&mut self, block: Counted) -> Counting {
-        self.split_changed(block)?;
-        let Counts { blocks, requested, split: _ } = block.counts();
-        for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
-            headroom.counts.blocks = headroom.counts.blocks + blocks;
-            headroom.counts.requested = headroom.counts.requested + requested;
+        let change = || Amounts { split: block.split, ..Amounts::default() - block.without_split().amounts() };
+        self.change(block, change, |words| words.plus(block.without_split().words()).minus(block.split_words()))?;
+        self.pools[block.pool as usize].added.add_split(block.split);
+        Ok(())
+    }
+
+    /// As [`given_out`](Self::given_out), for a block that is neither oversize nor huge, with the change of split
+    /// blocks in words.
+    #[inline(always)]
+    pub(crate) fn given_out_plain<const LARGE: bool>(&mut self, bytes: u64, requested: u64, split: Packed) -> Counting {
+        let (block, requested) = (Packed::new(1, bytes as i64), requested as i64);
+        let less = |words: &Words| {
+            (words.blocks.minus(block), words.split.minus(split), words.requested.wrapping_sub(requested))
+        };
+        let own = &mut self.pools[usize::from(LARGE)].headroom.words;
+        let (one, all) = (less(own), less(&self.all.words));
+        let overflow = one.0.or(one.1).or(all.0).or(all.1).or(Packed::sign(one.2 | all.2)).overflow();
+        if overflow && !self.is_alone {
+            return Err(NeedsSettling);
+        }
+        (own.blocks, own.split, own.requested) = one;
+        let all_words = &mut self.all.words;
+        (all_words.blocks, all_words.split, all_words.requested) = all;
+        self.pools[usize::from(LARGE)].added.add_block(bytes as i64, requested);
+        self.has_changed = true;
+        if overflow {
+            self.cover::<LARGE>();
         }
         Ok(())
+    }
+
+    /// Returns whether a block may be refused to become free at once, whatever it merges with.
+    #[inline(always)]
+    pub(crate) fn may_refuse_free<const LARGE: bool>(&self, bytes: u64) -> bool {
+        let (own, all) = (&self.pools[usize::from(LARGE)].headroom.words, &self.all.words);
+        let block = Packed::new(1, bytes as i64);
+        let freed = own.blocks.plus(block).or(all.blocks.plus(block));
+        let split = own.split.minus(block).or(all.split.minus(block));
+        !self.is_alone && freed.or(split).overflow()
+    }
+
+    /// As [`given_out_plain`](Self::given_out_plain), for a block that becomes free at once and is
+    /// [not refused](Self::may_refuse_free), apart from the change of split blocks.
+    #[inline(always)]
+    pub(crate) fn freed_plain<const LARGE: bool>(&mut self, bytes: u64, requested: u64) {
+        let (own, all) = (&mut self.pools[usize::from(LARGE)].headroom.words, &mut self.all.words);
+        let block = Packed::new(1, bytes as i64);
+        (own.blocks, all.blocks) = (own.blocks.plus(block), all.blocks.plus(block));
+        own.requested = own.requested.wrapping_add(requested as i64);
+        all.requested = all.requested.wrapping_add(requested as i64);
+        self.has_changed = true;
+    }
+
+    /// Counts the change of split blocks, after [`freed_plain`](Self::freed_plain) or
+    /// [`pending_over_plain`](Self::pending_over_plain), which leave words that may be too large until then.
+    #[inline(always)]
+    pub(crate) fn split_changed<const LARGE: bool>(&mut self, split: Packed) {
+        let (own, all) = (&mut self.pools[usize::from(LARGE)].headroom.words, &mut self.all.words);
+        (own.split, all.split) = (own.split.minus(split), all.split.minus(split));
+        if own.blocks.or(all.blocks).or(own.split).or(all.split).overflow() {
+            self.cover::<LARGE>();
+        }
+    }
+
+    /// Counts split blocks among those ever added.
+    #[inline(always)]
+    pub(crate) fn split_added<const LARGE: bool>(&mut self, count: i64, bytes: u64) {
+        self.pools[usize::from(LARGE)].added.add_parts(count, bytes as i64);
+    }
+
+    /// Raises the peaks by what was counted beyond the headroom, if no other stream has any. Otherwise a word has
+    /// become too large, and what is in it is moved beyond.
+    #[cold]
+    #[inline(never)]
+    fn cover<const LARGE: bool>(&mut self) {
+        let PoolCounters { headroom, bound, .. } = &mut self.pools[usize::from(LARGE)];
+        *bound = *bound + headroom.cover();
+        self.all.cover();
     }
 
     /// Counts a block that was freed but is still used by streams.
@@ -114,32 +170,68 @@ impl StreamCounters {
         self.has_changed = true;
         for headroom in [&mut self.pools[pool as usize].headroom, &mut self.all] {
             headroom.allocated_beyond = headroom.allocated_beyond + Pair::new(1, bytes as i64);
-            headroom.counts.requested = headroom.counts.requested + Pair::new(0, oversize.into());
-            headroom.level();
+            headroom.words.oversize += i64::from(oversize);
         }
     }
 
     /// Counts a pending block that no stream uses any more.
     #[inline(always)]
     pub(crate) fn pending_over(&mut self, block: Counted) -> Counting {
-        self.split_changed(block)?;
+        let split = || Amounts { split: block.split, ..Amounts::default() };
+        self.change(block, split, |words| words.minus(block.split_words()))?;
+        self.pools[block.pool as usize].added.add_split(block.split);
+        let in_words = !self.is_boundless && !block.is_huge();
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
-            headroom.active_beyond = headroom.active_beyond + Pair::new(1, block.bytes as i64);
-            headroom.counts.requested = headroom.counts.requested + Pair::new(block.requested as i64, 0);
-            headroom.level();
+            match in_words {
+                true => headroom.pending_over_plain(block.bytes, block.requested),
+                false => headroom.pending_over(block.bytes, block.requested),
+            }
         }
         Ok(())
     }
 
+    /// As [`freed_plain`](Self::freed_plain), for a pending block that no stream uses any more.
     #[inline(always)]
-    fn split_changed(&mut self, block: Counted) -> Counting {
-        let own = &mut self.pools[block.pool as usize];
-        if own.headroom.counts.split.lacks(block.split) || self.all.counts.split.lacks(block.split) {
-            return Err(NeedsSettling);
+    pub(crate) fn pending_over_plain<const LARGE: bool>(&mut self, bytes: u64, requested: u64) {
+        self.pools[usize::from(LARGE)].headroom.pending_over_plain(bytes, requested);
+        self.all.pending_over_plain(bytes, requested);
+        self.has_changed = true;
+    }
+
+    /// Takes a change from the headroom: as words, or as amounts if they may become negative.
+    #[inline(always)]
+    fn change(&mut self, block: Counted, amounts: impl Fn() -> Amounts, change: impl Fn(Words) -> Words) -> Counting {
+        let own = &mut self.pools[block.pool as usize].headroom;
+        let (one, all) = (change(own.words), change(self.all.words));
+        if self.is_boundless | block.is_huge() | one.overflow(&all) {
+            return self.change_out_of_words(block, amounts, change);
         }
-        own.headroom.counts.split = own.headroom.counts.split - block.split;
-        self.all.counts.split = self.all.counts.split - block.split;
-        own.added.split = own.added.split + block.split.increase();
+        (own.words, self.all.words) = (one, all);
+        self.has_changed = true;
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_out_of_words(
+        &mut self,
+        block: Counted,
+        amounts: impl Fn() -> Amounts,
+        change: impl Fn(Words) -> Words,
+    ) -> Counting {
+        let own = &mut self.pools[block.pool as usize].headroom;
+        if self.is_boundless {
+            own.subtract(amounts());
+            self.all.subtract(amounts());
+        } else {
+            own.level();
+            self.all.level();
+            let (one, all) = (change(own.words), change(self.all.words));
+            if block.is_huge() || one.overflow(&all) {
+                return Err(NeedsSettling);
+            }
+            (own.words, self.all.words) = (one, all);
+        }
         self.has_changed = true;
         Ok(())
     }
@@ -151,7 +243,7 @@ impl StreamCounters {
 
     /// Returns the sums of everything ever added.
     pub(crate) fn added(&self) -> PoolAmounts {
-        self.sum(|pool| Headroom { counts: pool.added, ..Headroom::default() }.amounts())
+        self.sum(|pool| pool.added.amounts())
     }
 
     /// Returns the current values plus the headroom: this stream's part of the peaks.
@@ -178,20 +270,17 @@ impl StreamCounters {
         PoolAmounts { small, large, all: small + large }
     }
 
-    /// Gives unlimited headroom, until [`set_bounds`](Self::set_bounds) restores the returned bounds.
-    pub(crate) fn lift_bounds(&mut self) -> Bounds {
-        let [small, large] = &mut self.pools;
-        let all = [&mut small.headroom, &mut large.headroom, &mut self.all];
-        Bounds(all.map(|headroom| std::mem::replace(&mut headroom.counts, Counts::BOUNDLESS)))
+    /// From now on, no operation is refused, until [`restore_bounds`](Self::restore_bounds).
+    pub(crate) fn lift_bounds(&mut self) {
+        self.is_boundless = true;
     }
 
-    /// Restores the bounds. Anything added meanwhile beyond the saved headroom moves the peaks.
-    pub(crate) fn set_bounds(&mut self, Bounds([small, large, all]): Bounds) {
-        for (PoolCounters { headroom, bound, .. }, counts) in self.pools.iter_mut().zip([small, large]) {
-            headroom.counts = counts - (Counts::BOUNDLESS - headroom.counts);
+    /// Ends [`lift_bounds`](Self::lift_bounds). Anything added meanwhile beyond the headroom moves the peaks.
+    pub(crate) fn restore_bounds(&mut self) {
+        self.is_boundless = false;
+        for PoolCounters { headroom, bound, .. } in &mut self.pools {
             *bound = *bound + headroom.cover();
         }
-        self.all.counts = all - (Counts::BOUNDLESS - self.all.counts);
         self.all.cover();
     }
 
@@ -209,60 +298,71 @@ impl PoolCounters {
     }
 }
 
-impl Headroom {
-    fn of(Amounts { allocated, active, requested, split }: Amounts) -> Self {
-        let counts = Counts { blocks: Pair::default(), requested, split };
-        let mut headroom = Self { counts, allocated_beyond: allocated, active_beyond: active };
-        headroom.level();
-        headroom
+impl Added {
+    #[inline(always)]
+    fn add(&mut self, block: Counted) {
+        self.add_block(block.bytes as i64, block.requested as i64);
+        self.oversize = self.oversize.wrapping_add(block.oversize.into());
+        self.add_split(block.split);
+    }
+
+    #[inline(always)]
+    fn add_split(&mut self, change: Pair) {
+        let [count, bytes] = change.increase().0;
+        self.add_parts(count, bytes);
+    }
+
+    #[inline(always)]
+    fn add_block(&mut self, bytes: i64, requested: i64) {
+        self.blocks = self.blocks.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+        self.requested = self.requested.wrapping_add(requested);
+    }
+
+    #[inline(always)]
+    fn add_parts(&mut self, count: i64, bytes: i64) {
+        self.split = self.split.wrapping_add(count);
+        self.split_bytes = self.split_bytes.wrapping_add(bytes);
     }
 
     fn amounts(&self) -> Amounts {
-        let Counts { blocks, requested, split } = self.counts;
-        let (allocated, active) = (blocks + self.allocated_beyond, blocks + self.active_beyond);
-        Amounts { allocated, active, requested, split }
-    }
-
-    /// Raises negative headroom to 0. Returns by how much.
-    fn cover(&mut self) -> Amounts {
-        let missing = self.amounts().missing();
-        if missing != Amounts::default() {
-            *self = Self::of(self.amounts() + missing);
-        }
-        missing
-    }
-
-    /// Moves the headroom common to allocated and active blocks to where the warm path looks.
-    fn level(&mut self) {
-        let both = self.allocated_beyond.least(self.active_beyond);
-        self.counts.blocks = self.counts.blocks + both;
-        self.allocated_beyond = self.allocated_beyond - both;
-        self.active_beyond = self.active_beyond - both;
+        let blocks = Pair::new(self.blocks, self.bytes);
+        let requested = Pair::new(self.requested, self.oversize);
+        Amounts { allocated: blocks, active: blocks, requested, split: Pair::new(self.split, self.split_bytes) }
     }
 }
 
 impl Counted {
     #[inline(always)]
-    fn counts(&self) -> Counts {
+    fn without_split(self) -> Self {
+        Self { split: Pair::default(), ..self }
+    }
+
+    #[inline(always)]
+    fn words(&self) -> Words {
+        let Self { bytes, requested, oversize, .. } = *self;
+        let (blocks, requested) = (Packed::new(1, bytes as i64), requested as i64);
+        Words { blocks, requested, oversize: oversize.into(), ..self.split_words() }
+    }
+
+    #[inline(always)]
+    fn split_words(&self) -> Words {
+        let [count, bytes] = self.split.0;
+        Words { split: Packed::new(count, bytes), ..Words::default() }
+    }
+
+    /// Returns what it is if it is given out.
+    #[inline(always)]
+    fn amounts(&self) -> Amounts {
         let Self { bytes, requested, oversize, split, .. } = *self;
         let (blocks, requested) = (Pair::new(1, bytes as i64), Pair::new(requested as i64, oversize.into()));
-        Counts { blocks, requested, split }
+        Amounts { allocated: blocks, active: blocks, requested, split }
     }
-}
 
-by_field!(Counts { blocks, requested, split });
-
-impl Counts {
-    /// More than any operation adds.
-    const BOUNDLESS: Self = {
-        let pair = Pair([i64::MAX / 4; 2]);
-        Self { blocks: pair, requested: pair, split: pair }
-    };
-
-    /// Returns whether any quantity is smaller than in `more`.
+    /// Returns whether it is too large to be counted in words.
     #[inline(always)]
-    fn lacks(&self, more: Self) -> bool {
-        self.blocks.lacks(more.blocks) || self.requested.lacks(more.requested) || self.split.lacks(more.split)
+    fn is_huge(&self) -> bool {
+        (self.bytes | self.split.0[1].unsigned_abs()) >= Packed::HUGE
     }
 }
 

@@ -3,9 +3,12 @@
 mod amounts;
 mod counters;
 mod device;
+mod headroom;
+mod packed;
 mod pair;
 
 pub(crate) use self::amounts::PoolAmounts;
-pub(crate) use self::counters::{Bounds, Counted, Counting, NeedsSettling, StreamCounters};
+pub(crate) use self::counters::{Counted, Counting, NeedsSettling, StreamCounters};
 pub(crate) use self::device::DeviceStatistics;
+pub(crate) use self::packed::Packed;
 pub(crate) use self::pair::Pair;

@@ -12,12 +12,6 @@ impl Pair {
         Self([first, second])
     }
 
-    /// Returns whether either number is smaller than in `other`.
-    #[inline(always)]
-    pub(crate) fn lacks(self, other: Self) -> bool {
-        self.0[0] < other.0[0] || self.0[1] < other.0[1]
-    }
-
     /// Returns the element-wise minimum.
     pub(crate) fn least(self, other: Self) -> Self {
         self.each(other, i64::min)

@@ -2,7 +2,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::alloc::settings::AllocatorConfig;
-use crate::alloc::stats::{Counted, Pair};
+use crate::alloc::stats::{Counted, NeedsSettling, Packed, Pair};
 use crate::types::{PoolKind, PoolStat, Statistics};
 
 /// The number of streams besides the default stream.
@@ -19,6 +19,8 @@ struct Walk {
     split: [[Pair; 2]; OTHERS as usize + 1],
     refused: usize,
     fitted: usize,
+    /// How many operations the plain functions counted.
+    plain: usize,
 }
 
 /// The mix of operations for a while, so that different quantities come near their peaks in turn.
@@ -51,6 +53,7 @@ impl Walk {
             pending: Vec::new(),
             split: Default::default(),
             refused: 0,
+            plain: 0,
             fitted: 0,
         }
     }
@@ -93,7 +96,7 @@ impl Walk {
         let oversize = phase.keeps_whole && self.random.bool();
         let block = Counted { pool, bytes, requested, oversize, split: Pair::default() };
         let block = self.with_split(phase, stream, block);
-        self.count(stream, |counters| counters.given_out(block));
+        self.count_plain(stream, block, given_out_plain, |counters| counters.given_out(block));
         let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = &mut self.expected;
         for (stat, amount) in [
             (allocation, 1),
@@ -126,7 +129,7 @@ impl Walk {
             self.pending.push((stream, block));
         } else {
             let block = self.with_split(phase, stream, block);
-            self.count(stream, |counters| counters.freed(block));
+            self.count_plain(stream, block, freed_plain, |counters| counters.freed(block));
             self.expect_inactive(block);
         }
         self.expected.allocation.update(pool, |stat| stat.decrease(1));
@@ -140,7 +143,7 @@ impl Walk {
         }
         let (stream, block) = self.pending.swap_remove(self.random.usize(..self.pending.len()));
         let block = self.with_split(phase, stream, block);
-        self.count(stream, |counters| counters.pending_over(block));
+        self.count_plain(stream, block, pending_over_plain, |counters| counters.pending_over(block));
         self.expect_inactive(block);
     }
 
@@ -178,15 +181,35 @@ impl Walk {
         change(&mut self.expected.inactive_split_bytes, block.split.0[1]);
     }
 
-    /// Counts an operation in the same way as the allocator.
+    /// Counts an operation in the same way as the allocator, which tries the plain function first if it applies.
+    fn count_plain(
+        &mut self,
+        stream: StreamId,
+        block: Counted,
+        plain: fn(&mut StreamCounters, Counted) -> Counting,
+        general: impl Fn(&mut StreamCounters) -> Counting,
+    ) {
+        if !block.oversize && self.random.u8(..4) > 0 {
+            let mut arena = self.arenas.of(ArenaId::of_stream(stream)).lock();
+            let before = state(arena.counters());
+            if plain(arena.counters_mut(), block).is_ok() {
+                self.plain += 1;
+                return;
+            }
+            assert_eq!(state(arena.counters()), before, "refused, but something changed");
+        }
+        self.count(stream, general);
+    }
+
+    /// Counts an operation that always takes the general function.
     fn count(&mut self, stream: StreamId, operation: impl Fn(&mut StreamCounters) -> Counting) {
         let mut arena = self.arenas.of(ArenaId::of_stream(stream)).lock();
-        let before = format!("{:?}", arena.counters());
+        let before = state(arena.counters());
         if operation(arena.counters_mut()).is_ok() {
             self.fitted += 1;
             return;
         }
-        assert_eq!(format!("{:?}", arena.counters()), before, "refused, but something changed");
+        assert_eq!(state(arena.counters()), before, "refused, but something changed");
         self.refused += 1;
         settled(operation(self.arenas.enter(arena).settle().counters_mut()));
     }
@@ -194,6 +217,57 @@ impl Walk {
     fn check(&self) {
         assert_eq!(self.arenas.sum(), self.expected);
     }
+}
+
+/// Returns what the counters tell.
+fn state(counters: &StreamCounters) -> [PoolAmounts; 4] {
+    [counters.current(), counters.headroom(), counters.bound(), counters.added()]
+}
+
+fn given_out_plain(counters: &mut StreamCounters, block: Counted) -> Counting {
+    match block.pool {
+        PoolKind::Small => given_out_plain_in::<false>(counters, block),
+        PoolKind::Large => given_out_plain_in::<true>(counters, block),
+    }
+}
+
+fn given_out_plain_in<const LARGE: bool>(counters: &mut StreamCounters, block: Counted) -> Counting {
+    let Counted { bytes, requested, split: Pair([parts, size]), .. } = block;
+    counters.given_out_plain::<LARGE>(bytes, requested, Packed::new(parts, size))?;
+    let [more, more_bytes] = block.split.increase().0;
+    counters.split_added::<LARGE>(more, more_bytes as u64);
+    Ok(())
+}
+
+fn freed_plain(counters: &mut StreamCounters, block: Counted) -> Counting {
+    match block.pool {
+        PoolKind::Small => put_back_in::<false>(counters, block, StreamCounters::freed_plain::<false>),
+        PoolKind::Large => put_back_in::<true>(counters, block, StreamCounters::freed_plain::<true>),
+    }
+}
+
+fn pending_over_plain(counters: &mut StreamCounters, block: Counted) -> Counting {
+    match block.pool {
+        PoolKind::Small => put_back_in::<false>(counters, block, StreamCounters::pending_over_plain::<false>),
+        PoolKind::Large => put_back_in::<true>(counters, block, StreamCounters::pending_over_plain::<true>),
+    }
+}
+
+fn put_back_in<const LARGE: bool>(
+    counters: &mut StreamCounters,
+    block: Counted,
+    count: fn(&mut StreamCounters, u64, u64),
+) -> Counting {
+    let Counted { bytes, requested, split: Pair([parts, size]), .. } = block;
+    // A block that becomes free adds one part at most, and no more bytes than it has.
+    if parts > 1 || size > bytes as i64 || counters.may_refuse_free::<LARGE>(bytes) {
+        return Err(NeedsSettling);
+    }
+    count(counters, bytes, requested);
+    let [more, more_bytes] = block.split.increase().0;
+    counters.split_added::<LARGE>(more, more_bytes as u64);
+    counters.split_changed::<LARGE>(Packed::new(parts, size));
+    Ok(())
 }
 
 #[test]
@@ -206,6 +280,7 @@ fn statistics_equal_a_naive_count() {
             (0..100).for_each(|_| walk.step_and_check(&phase));
         }
         // Both paths were taken.
-        assert!(walk.refused > 500 && walk.fitted > 1000, "{} refused, {} fitted", walk.refused, walk.fitted);
+        let Walk { refused, fitted, plain, .. } = walk;
+        assert!(refused > 300 && fitted > 500 && plain > 500, "{refused} refused, {fitted} fitted, {plain} plain");
     }
 }

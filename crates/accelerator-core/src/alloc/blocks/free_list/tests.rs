@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::Bound;
 
 use super::*;
-use crate::alloc::blocks::{Id, Order};
+use crate::alloc::blocks::{Blocks, Order};
+use crate::alloc::settings::in_blocks;
 use crate::types::MIB;
 use fastrand::Rng;
 
@@ -34,12 +37,12 @@ impl Walk {
 
     fn insert(&mut self, id: BlockId) {
         self.list.insert(&mut self.blocks, id);
-        assert_eq!(self.free.insert(self.blocks.order(id), id), None, "blocks differ in size or position");
+        assert_eq!(self.free.insert(order(&self.blocks, id), id), None, "blocks differ in size or position");
     }
 
     fn remove(&mut self, id: BlockId) {
         self.list.remove(&mut self.blocks, id);
-        self.free.remove(&self.blocks.order(id));
+        self.free.remove(&order(&self.blocks, id));
     }
 
     /// Picks a block in the list; in one case of four, the one outside the bins.
@@ -53,11 +56,11 @@ impl Walk {
 
     /// Splits off the start of a block.
     fn cut(&mut self, id: BlockId) {
-        let (size, position, _) = self.blocks.order(id);
-        if size < 2 {
+        let (size, position, _) = order(&self.blocks, id);
+        if size < 2 * MIN_BLOCK {
             return;
         }
-        let cut = 1 + self.random.u64(..size - 1);
+        let cut = MIN_BLOCK * (1 + self.random.u64(..size / MIN_BLOCK - 1));
         self.free.remove(&(size, position, id));
         self.list.put_outside(&mut self.blocks, id);
         assert!(self.list.is_outside(id));
@@ -68,7 +71,7 @@ impl Walk {
 
     /// Extends the block outside the bins at its start.
     fn grow(&mut self, id: BlockId) {
-        let (size, position, _) = self.blocks.order(id);
+        let (size, position, _) = order(&self.blocks, id);
         let more = self.size_of_kind(0);
         if let (true, Some(grown)) = (self.list.is_outside(id), size.checked_add(more)) {
             self.free.remove(&(size, position, id));
@@ -86,8 +89,8 @@ impl Walk {
             0 => MIN_BLOCK * (1 + self.random.u64(..EXACT - 1)),
             1 => [MIN_BLOCK, 4 * MIN_BLOCK, 2 * MIB - MIN_BLOCK, 2 * MIB, 20 * MIB][self.random.usize(..5)],
             2 => 20 * MIB + MIN_BLOCK * self.random.u64(..MIB / 4 / MIN_BLOCK), // all in one bin
-            3 => 1 + self.random.u64(..8 * MIB),
-            _ => u64::MAX >> self.random.u64(..40),
+            3 => in_blocks(1 + self.random.u64(..8 * MIB)),
+            _ => in_blocks((u64::MAX / 2) >> self.random.u64(..40)),
         }
     }
 
@@ -120,17 +123,27 @@ impl Walk {
     }
 
     fn check_best_fit(&mut self) {
-        let near = self.pick().map_or(0, |id| self.blocks[id].size);
+        let near = self.pick().map_or(MIN_BLOCK, |id| self.blocks[id].size);
         let kind = self.random.u64(..5);
         let any = self.size_of_kind(kind);
-        for size in [0, near.saturating_sub(1), near, near.saturating_add(1), near / 2, any, u64::MAX] {
-            let expected = self.free.range((size, 0, BlockId::at(0))..).next().map(|(_, id)| *id);
+        let (less, more) = ((near - MIN_BLOCK).max(MIN_BLOCK), near + MIN_BLOCK);
+        for size in [MIN_BLOCK, less, near, more, in_blocks(near / 2), any, in_blocks(u64::MAX / 2)] {
+            let expected = self.free.range((size, 0, BlockId::new(NonZeroU32::MIN))..).next().map(|(_, id)| *id);
             assert_eq!(self.list.best_fit(&self.blocks, size), expected, "{size}");
+            if let Some(best) = expected {
+                let order = order(&self.blocks, best);
+                let second = self.free.range((Bound::Excluded(order), Bound::Unbounded)).next().map(|(_, id)| *id);
+                assert_eq!(self.list.second(&mut self.blocks, best), second, "{size}");
+            }
         }
     }
 
     fn check(&mut self) {
         self.check_best_fit();
+        if let Some(first) = self.pick() {
+            let after = self.free.range(order(&self.blocks, first)..).map(|(_, id)| *id);
+            assert!(self.list.from(&self.blocks, first).eq(after));
+        }
         assert_eq!(self.list.largest(&self.blocks), self.free.values().last().copied());
         assert!(self.list.sorted(&self.blocks).iter().eq(self.free.values()));
     }
@@ -175,7 +188,7 @@ fn equal_blocks_are_found_by_position() {
         }
     }
     walk.check();
-    assert_eq!(walk.list.best_fit(&walk.blocks, 0), None);
+    assert_eq!(walk.list.best_fit(&walk.blocks, MIN_BLOCK), None);
 }
 
 #[test]
@@ -185,7 +198,7 @@ fn larger_sizes_have_no_smaller_bin_and_every_bin_has_a_bit() {
     sizes.sort_unstable();
     let bins: Vec<usize> = sizes.iter().map(|size| bin_of(*size)).collect();
     assert!(bins.is_sorted());
-    assert!(bins.iter().all(|bin| bin / 64 < 128 && *bin < BINS));
+    assert!(bins.iter().all(|bin| *bin < BINS));
     // Each bin for small sizes covers one size, and no bin is skipped after them.
-    assert_eq!((bin_of(EXACT * MIN_BLOCK - 1), bin_of(EXACT * MIN_BLOCK)), (4095, 4096));
+    assert_eq!((bin_of(EXACT * MIN_BLOCK - 1), bin_of(EXACT * MIN_BLOCK)), (2047, 2048));
 }

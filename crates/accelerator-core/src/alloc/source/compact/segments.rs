@@ -11,7 +11,7 @@ use super::ranges::ReservedRange;
 use crate::alloc::arena::{AllocatedBlock, DetachedSegment};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{Block, BlockId, Id, Owner, Segment, SegmentId, State};
-use crate::alloc::settings::Request;
+use crate::alloc::settings::{MIN_BLOCK, Request};
 use crate::alloc::source::context::Grown;
 use crate::types::{MIB, PoolKind};
 
@@ -100,8 +100,7 @@ impl Compact {
     #[cold]
     pub(super) fn best_fit_of_kind(&self, best: BlockId, request: &Request, owner: Owner) -> Option<BlockId> {
         let free = self.store.free.of_owner(owner, request.pool);
-        let mut fitting = std::iter::successors(Some(best), |id| free.behind(&self.store.blocks, *id));
-        fitting.find(|id| self.may_serve(*id, self.store.blocks[*id].size, request.size))
+        free.from(&self.store.blocks, best).find(|id| self.may_serve(*id, self.store.blocks[*id].size, request.size))
     }
 
     /// Returns whether a row of this many free bytes at a position may serve a request of `size` bytes.
@@ -150,6 +149,7 @@ impl Compact {
             (Effort::LongRun, SegmentKind::Any) => costs.segment(request.pool, owned),
             (Effort::LongRun, SegmentKind::Shared) => costs.segment(PoolKind::Small, owned),
             (Effort::LongRun, SegmentKind::Separate) => {
+                let largest = largest - largest % MIN_BLOCK;
                 return costs.separate_segment(request.size).min(largest).max(request.size);
             }
         };

@@ -73,15 +73,15 @@ fn additions_beyond_the_headroom_move_the_peaks() {
     let twice = OF_BLOCK + OF_BLOCK;
     let mut counters = counters(Amounts::default(), OF_BLOCK);
     for there in [OF_BLOCK, twice] {
-        let bounds = counters.lift_bounds();
+        counters.lift_bounds();
         counters.given_out(BLOCK).unwrap();
-        counters.set_bounds(bounds);
+        counters.restore_bounds();
         assert_eq!((counters.current().large, counters.bound().large), (there, there));
         assert_eq!(counters.headroom().all, Amounts::default());
     }
-    let bounds = counters.lift_bounds();
+    counters.lift_bounds();
     counters.freed(BLOCK).unwrap();
-    counters.set_bounds(bounds);
+    counters.restore_bounds();
     // More memory is split; no other peak moves.
     let peak = amounts([2, 8192, 2, 8192, 8000, 2, 3, 1536]);
     assert_eq!(counters.bound().large, peak);
