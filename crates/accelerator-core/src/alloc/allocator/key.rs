@@ -1,7 +1,7 @@
 //! An allocation in one word.
 #![allow(unsafe_code)] // whoever uses a key vouches for it
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 
 use super::{Allocation, CachingAllocator, PoolCheckpoint};
 use crate::alloc::arena::ArenaId;
@@ -40,9 +40,7 @@ impl AllocationKey {
 
     #[inline(always)]
     pub(super) fn parts(self) -> (ArenaId, BlockId) {
-        let word = self.0.get();
-        let block = NonZeroU32::new(word as u32).unwrap_or(NonZeroU32::MIN); // never 0
-        (ArenaId::unpacked((word >> 32) as u32), BlockId::new(block))
+        (ArenaId::unpacked((self.0.get() >> 32) as u32), BlockId::of_lower_half(self.0))
     }
 }
 

@@ -9,7 +9,7 @@ mod raw;
 mod share;
 
 use std::collections::HashMap;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
 pub use self::allocation::{Allocation, ForeignAllocation};
@@ -75,8 +75,7 @@ impl<B: Backend> CachingAllocator<B> {
             return Ok(Allocation { arena, block, ptr, size, requested, stream });
         };
         let (arena, size) = (ArenaId::of_stream(stream.id()), (block.get() >> 32) * MIN_BLOCK);
-        let number = NonZeroU32::new(block.get() as u32).unwrap_or(NonZeroU32::MIN); // never 0
-        Ok(Allocation { arena, block: BlockId::new(number), ptr, size, requested: bytes, stream })
+        Ok(Allocation { arena, block: BlockId::of_lower_half(block), ptr, size, requested: bytes, stream })
     }
 
     #[inline(always)]

@@ -76,22 +76,8 @@ impl Block {
 
     /// Creates a free block that is on no list and has no neighbours.
     pub(crate) fn new(segment: SegmentId, of: &Segment, position: u64, size: u64) -> Self {
-        Self {
-            position,
-            size,
-            requested: 0,
-            segment,
-            pool: of.pool,
-            expandable: of.page.is_some(),
-            state: State::Free,
-            previous: None,
-            next: None,
-            below: [None; 2],
-            child: None,
-            uses: None,
-            free_since: 0,
-            owner: 0,
-        }
+        let (pool, expandable, state) = (of.pool, of.page.is_some(), State::Free);
+        Self { position, size, segment, pool, expandable, state, ..Self::NONE }
     }
 
     /// Returns a copy of this block that covers only a part of its bytes, for

@@ -142,14 +142,7 @@ impl Blocks {
     /// Merges a block with the one after it, which must not be on a list.
     #[inline(always)]
     pub(crate) fn merge_next(&mut self, id: BlockId, next: BlockId) {
-        let Block { size, next: behind, .. } = self[next];
-        let block = &mut self[id];
-        block.size += size;
-        block.next = behind;
-        if let Some(behind) = behind {
-            self[behind].previous = Some(id);
-        }
-        self.blocks.remove(next);
+        self.blocks.borrow_mut().swallow(id, next);
     }
 
     /// Makes block `id` the successor of `previous`, or the first of its segment.
@@ -214,27 +207,11 @@ pub(crate) fn order(blocks: &[Block], id: BlockId) -> Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::PoolKind;
 
     impl Blocks {
         /// Adds a free block in no segment, for tests that only look at sizes and positions.
         pub(crate) fn add_free(&mut self, size: u64, position: u64) -> BlockId {
-            self.blocks.insert(Block {
-                position,
-                size,
-                requested: 0,
-                segment: SegmentId::at(0),
-                pool: PoolKind::Small,
-                expandable: false,
-                state: State::Free,
-                previous: None,
-                next: None,
-                below: [None; 2],
-                uses: None,
-                child: None,
-                free_since: 0,
-                owner: 0,
-            })
+            self.blocks.insert(Block { position, size, state: State::Free, ..Block::NONE })
         }
     }
 

@@ -75,11 +75,6 @@ macro_rules! ids {
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
             pub(crate) struct $name(NonZeroU32);
 
-            impl $name {
-                #[allow(dead_code, reason = "not every kind needs one")]
-                pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
-            }
-
             impl Id for $name {
                 fn at(index: usize) -> Self {
                     Self(NonZeroU32::MIN.saturating_add(index as u32))
@@ -94,6 +89,10 @@ macro_rules! ids {
 }
 
 ids!(SegmentId, UseId);
+
+impl SegmentId {
+    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The blocks of an arena, by number.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 use super::block::{Block, State};
@@ -11,12 +11,14 @@ use crate::types::PoolKind;
 pub(crate) struct BlockId(NonZeroU32);
 
 impl BlockId {
-    pub(crate) const fn new(number: NonZeroU32) -> Self {
-        Self(number)
-    }
-
     pub(crate) const fn get(self) -> NonZeroU32 {
         self.0
+    }
+
+    /// Returns the number in the lower half of a word, which has one there.
+    #[inline(always)]
+    pub(crate) fn of_lower_half(word: NonZeroU64) -> Self {
+        Self(NonZeroU32::new(word.get() as u32).unwrap_or(NonZeroU32::MIN)) // never 0
     }
 }
 

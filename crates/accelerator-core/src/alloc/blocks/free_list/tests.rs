@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use super::*;
@@ -128,7 +128,8 @@ impl Walk {
         let any = self.size_of_kind(kind);
         let (less, more) = ((near - MIN_BLOCK).max(MIN_BLOCK), near + MIN_BLOCK);
         for size in [MIN_BLOCK, less, near, more, in_blocks(near / 2), any, in_blocks(u64::MAX / 2)] {
-            let expected = self.free.range((size, 0, BlockId::new(NonZeroU32::MIN))..).next().map(|(_, id)| *id);
+            let expected =
+                self.free.range((size, 0, BlockId::of_lower_half(NonZeroU64::MIN))..).next().map(|(_, id)| *id);
             assert_eq!(self.list.best_fit(&self.blocks, size), expected, "{size}");
             if let Some(best) = expected {
                 let order = order(&self.blocks, best);
