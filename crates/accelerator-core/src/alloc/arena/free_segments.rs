@@ -53,8 +53,8 @@ impl Store {
 
     /// Returns the free segments of a pool, in best-fit order.
     pub(crate) fn free_segments(&self, pool: PoolKind) -> Vec<FreeSegment> {
-        let sorted = self.free.of(pool).sorted(&self.blocks);
-        sorted.into_iter().filter_map(|free| self.as_segment(free)).collect()
+        let whole = self.free.of(pool).sorted_if(&self.blocks, |free| !free.is_split());
+        whole.into_iter().filter_map(|free| self.as_segment(free)).collect()
     }
 
     /// Returns free segments to release for `wanted` bytes, which are at least the oversize limit: a single one that is

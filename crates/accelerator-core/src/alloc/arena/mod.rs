@@ -68,6 +68,11 @@ impl Arena {
         arena
     }
 
+    /// Prepares memory for so many blocks, so that the first allocations need not wait for the operating system.
+    pub(crate) fn prepare(&mut self, blocks: usize) {
+        self.store_mut().blocks.prepare(blocks);
+    }
+
     /// Makes an arena without blocks part of a private pool.
     pub(crate) fn assign(
         &mut self,
@@ -266,12 +271,21 @@ impl Arena {
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Counting<bool> {
+        match self.is_last_use(id) {
+            true => self.put_back_pending(id, clock).map(|()| true),
+            false => Ok(false),
+        }
+    }
+
+    /// Returns whether a pending block waits for one stream only. Otherwise, it waits for one less from now on.
+    #[inline(always)]
+    fn is_last_use(&mut self, id: BlockId) -> bool {
         match &mut self.store_mut().blocks[id] {
             Block { state: State::Pending, free_since: uses @ 2.., .. } => {
                 *uses -= 1;
-                Ok(false)
+                false
             }
-            Block { state: State::Pending, .. } => self.put_back_pending(id, clock).map(|()| true),
+            Block { state: State::Pending, .. } => true,
             _ => unreachable!("only freed blocks wait for streams"),
         }
     }

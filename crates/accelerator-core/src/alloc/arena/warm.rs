@@ -63,19 +63,21 @@ impl Arena {
         }
     }
 
-    /// Makes a block free in a [warm](Self::is_warm) arena, which no stream uses any more; if `PENDING`, after it was
-    /// freed. Returns false, with nothing changed, if the operation may need settling.
+    /// Makes a block free that no stream uses any more; if `PENDING`, after it was freed.
     #[inline(never)]
-    pub(crate) fn put_back_warm<const PENDING: bool>(&mut self, id: BlockId, clock: u32) -> bool {
-        let store = &mut self.store;
-        let freed = match (self.warm, store.blocks[id].pool) {
-            (Warm::Plain, PoolKind::Small) => store.free_plain::<false, PENDING, false>(id, || clock),
-            (Warm::Plain, PoolKind::Large) => store.free_plain::<true, PENDING, false>(id, || clock),
-            (Warm::Expandable, PoolKind::Small) => store.free_plain::<false, PENDING, true>(id, || clock),
-            (Warm::Expandable, PoolKind::Large) => store.free_plain::<true, PENDING, true>(id, || clock),
-            (Warm::General | Warm::Never, _) => return self.put_back::<PENDING>(id, clock).is_ok(),
+    pub(crate) fn put_back_warm<const PENDING: bool>(&mut self, id: BlockId, clock: u32) -> Counting {
+        let is_expandable = match self.warm {
+            Warm::Plain => false,
+            Warm::Expandable => true,
+            Warm::General | Warm::Never => return self.put_back::<PENDING>(id, clock),
         };
-        freed.is_ok()
+        let store = &mut self.store;
+        match (store.blocks[id].pool, is_expandable) {
+            (PoolKind::Small, false) => store.free_plain::<false, PENDING, false>(id, || clock),
+            (PoolKind::Large, false) => store.free_plain::<true, PENDING, false>(id, || clock),
+            (PoolKind::Small, true) => store.free_plain::<false, PENDING, true>(id, || clock),
+            (PoolKind::Large, true) => store.free_plain::<true, PENDING, true>(id, || clock),
+        }
     }
 
     /// Allocates a block by best fit for a request of the large pool or of the small one, in a [plain](Self::is_plain)
@@ -106,27 +108,30 @@ impl Arena {
         self.placement.as_mut().filter(|_| !self.slow_path).is_some_and(|placement| placement.free_at_once(id))
     }
 
-    /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
-    /// block or the operation may need settling.
+    /// Returns whether other streams used a block of a [warm](Self::is_warm) arena.
+    #[inline(always)]
+    pub(crate) fn is_used(&self, id: BlockId) -> bool {
+        self.store.blocks[id].uses.are_any()
+    }
+
+    /// Frees a block that no other stream used, in a [plain](Self::is_plain) arena. Returns false, with nothing
+    /// changed, if the operation may need settling.
     #[inline(always)]
     pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> bool {
-        let Block { uses, pool, .. } = self.store.blocks[id];
-        if uses.is_some() {
-            return false;
-        }
-        let freed = match pool {
+        let freed = match self.store.blocks[id].pool {
             PoolKind::Small => self.store.free_plain::<false, false, false>(id, || clock(PoolKind::Small)),
             PoolKind::Large => self.store.free_plain::<true, false, false>(id, || clock(PoolKind::Large)),
         };
         freed.is_ok()
     }
 
-    /// As [`use_completed`](Self::use_completed), in a [warm](Self::is_warm) arena, for a block that waits for one
-    /// stream. Returns false, with nothing changed, if it waits for several, or the operation may need settling.
+    /// As [`use_completed`](Self::use_completed), but does not work while bounds are lifted.
     #[inline(always)]
-    pub(crate) fn only_use_completed(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> bool {
-        let Block { state, free_since: uses, pool, .. } = self.store.blocks[id];
-        state == State::Pending && uses == 1 && self.put_back_warm::<true>(id, clock(pool))
+    pub(crate) fn use_completed_warm(&mut self, id: BlockId, clock: u32) -> Counting {
+        match self.is_last_use(id) {
+            true => self.put_back_warm::<true>(id, clock),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The arenas of a device, their common settings, and the device statistics.
 
 mod entered;
+mod gathered;
 mod held;
 mod history;
 mod private;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
 pub(crate) use self::held::Held;
@@ -14,12 +15,17 @@ use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};
 use super::stats::DeviceStatistics;
-use crate::sync::{Gate, Guard, OwnedLock, Table};
+use crate::sync::{Gate, Guard, OwnedLock, Table, lock};
 use crate::types::{PoolKind, StreamId};
+
+/// How many blocks memory is prepared for when a device is opened. A block takes 64 bytes.
+const PREPARED_BLOCKS: usize = 1024;
 
 pub(crate) struct Arenas {
     /// Indexed by stream number.
     of_streams: Table<OwnedLock<Arena>>,
+    /// The arena of the default stream until it is first used, with memory for its first blocks.
+    prepared: Mutex<Option<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
     /// Whether the settings make all streams share an arena. Calls check this before they lock any.
@@ -56,6 +62,8 @@ struct Setup {
     /// The arenas whose counters are not 0 or have headroom. The counters of all others stay at 0 until
     /// [`Entered::settle`] makes them active.
     active: Vec<ArenaId>,
+    /// How often headroom was [gathered](Arenas::gathered) since idle streams were last looked for.
+    gathered: u32,
 }
 
 impl Arenas {
@@ -67,8 +75,11 @@ impl Arenas {
         make_placement: fn(ArenaId) -> Box<dyn Placement>,
     ) -> Self {
         let in_force = in_force(&config, has_virtual_memory);
+        let mut prepared = Arena::new(ArenaId::of_stream(StreamId::DEFAULT), StreamId::DEFAULT, None, in_force, None);
+        prepared.prepare(PREPARED_BLOCKS);
         Self {
             of_streams: Table::default(),
+            prepared: Mutex::new(Some(prepared)),
             shared: OnceLock::new(),
             shares: AtomicBool::new(in_force.policy == Policy::Compact),
             plain: AtomicBool::new(in_force.is_plain()),
@@ -80,6 +91,7 @@ impl Arenas {
                 routed: false,
                 vacant: Default::default(),
                 active: Vec::new(),
+                gathered: 0,
             }),
             statistics: OwnedLock::new(DeviceStatistics::new(&in_force, total_memory)),
             clocks: [AtomicU32::new(0), AtomicU32::new(0)],
@@ -123,7 +135,9 @@ impl Arenas {
         let setup = self.setup.lock_soon();
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
         let make = |stream, placement| {
-            let mut arena = Arena::new(id, stream, placement, config, recording);
+            let prepared = lock(&self.prepared).take_if(|arena| arena.id() == id);
+            let mut arena = prepared.unwrap_or_else(|| Arena::new(id, stream, placement, config, recording));
+            arena.configure(config, recording);
             arena.set_routed(setup.routed && id.number_of_private().is_none());
             OwnedLock::new(arena)
         };

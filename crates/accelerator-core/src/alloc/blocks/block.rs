@@ -3,8 +3,9 @@
 use std::num::NonZeroU64;
 
 use super::base::Base;
-use super::slab::{SegmentId, UseId};
+use super::slab::SegmentId;
 use super::slots::BlockId;
+use super::uses::Used;
 use crate::types::PoolKind;
 
 /// Identifies the owner of free bytes, one of the streams that share the blocks. It is 0 where all blocks belong to one
@@ -34,8 +35,8 @@ pub(crate) struct Block {
     pub(crate) below: [Option<BlockId>; 2],
     /// While it is in a bin: the first of the blocks of its size that are below it. Otherwise there is none.
     pub(crate) child: Option<BlockId>,
-    /// The first recorded use by another stream since it was allocated.
-    pub(crate) uses: Option<UseId>,
+    /// The recorded uses by other streams since it was allocated.
+    pub(crate) uses: Used,
     /// When it became free, in units of the pool's garbage collection clock or as an epoch of its owner. While it is
     /// pending, how many uses by other streams are not known to be complete.
     pub(crate) free_since: u32,
@@ -69,7 +70,7 @@ impl Block {
         next: None,
         below: [None; 2],
         child: None,
-        uses: None,
+        uses: Used::BY_NONE,
         free_since: 0,
         owner: 0,
     };
@@ -85,7 +86,7 @@ impl Block {
     #[inline(always)]
     pub(crate) fn part(&self, offset: u64, size: u64) -> Self {
         let position = self.position.wrapping_add(offset);
-        Self { position, size, requested: 0, below: [None; 2], child: None, uses: None, ..*self }
+        Self { position, size, requested: 0, below: [None; 2], child: None, uses: Used::BY_NONE, ..*self }
     }
 
     /// Returns whether its segment has other blocks.

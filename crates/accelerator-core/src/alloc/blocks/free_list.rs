@@ -106,7 +106,21 @@ impl FreeList {
 
     /// Returns all blocks, in order.
     pub(crate) fn sorted(&self, blocks: &[Block]) -> Vec<BlockId> {
-        merged(blocks, self.outside, self.bins.from(blocks, 0)).collect()
+        self.sorted_if(blocks, |_| true)
+    }
+
+    /// Returns the blocks that a condition holds for, in order. Only these are sorted.
+    pub(crate) fn sorted_if(&self, blocks: &[Block], condition: impl Fn(&Block) -> bool) -> Vec<BlockId> {
+        let mut chosen = Vec::new();
+        let mut choose = |id: BlockId| {
+            if condition(&blocks[id]) {
+                chosen.push(id);
+            }
+        };
+        self.outside.into_iter().for_each(&mut choose);
+        self.bins.roots_from(0).for_each(|root| tree::each(blocks, root, &mut choose));
+        chosen.sort_unstable_by_key(|id| order(blocks, *id));
+        chosen
     }
 }
 
@@ -271,12 +285,18 @@ impl Bins {
 
     /// Returns the blocks in order, from the bin of this size on.
     fn from<'a>(&'a self, blocks: &'a [Block], size: u64) -> impl Iterator<Item = BlockId> + 'a {
-        let bins = std::iter::successors(self.next_filled(bin_of(size)), |bin| self.next_filled(bin + 1));
-        bins.flat_map(|bin| {
+        self.roots_from(bin_of(size)).flat_map(|root| {
             let mut of_bin = Vec::new();
-            tree::list(blocks, self.root(bin), &mut of_bin);
+            tree::each(blocks, root, &mut |id| of_bin.push(id));
+            of_bin.sort_unstable_by_key(|id| order(blocks, *id));
             of_bin
         })
+    }
+
+    /// Returns the blocks at the roots of the filled bins from this one on.
+    fn roots_from(&self, bin: usize) -> impl Iterator<Item = Root> {
+        let bins = std::iter::successors(self.next_filled(bin), |bin| self.next_filled(bin + 1));
+        bins.map(|bin| self.root(bin))
     }
 }
 

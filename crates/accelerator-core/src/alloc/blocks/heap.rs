@@ -6,7 +6,7 @@
 //! comparison and a few writes, however many there are; removing one takes a number of steps that grows with the
 //! logarithm, on average over several removals.
 
-use super::{Block, BlockId, order};
+use super::{Block, BlockId};
 
 const NEXT: usize = 0;
 const PREVIOUS: usize = 1;
@@ -88,17 +88,30 @@ pub(super) fn second(blocks: &mut [Block], top: BlockId) -> Option<BlockId> {
     Some(second)
 }
 
-/// Appends all blocks in order.
-pub(super) fn list(blocks: &[Block], top: BlockId, into: &mut Vec<BlockId>) {
-    let start = into.len();
-    into.push(top);
-    let mut done = start;
-    while let Some(id) = into.get(done).copied() {
-        let children = std::iter::successors(blocks[id].child, |child| blocks[*child].below[NEXT]);
-        into.extend(children);
-        done += 1;
+/// Calls a function for each block, in any order. A heap may be as deep as it has blocks, so this does not recurse.
+pub(super) fn each(blocks: &[Block], top: BlockId, function: &mut impl FnMut(BlockId)) {
+    let mut next = Some(top);
+    while let Some(id) = next {
+        function(id);
+        next = blocks[id].child.or_else(|| after_all_below(blocks, top, id));
     }
-    into[start..].sort_unstable_by_key(|id| order(blocks, *id));
+}
+
+/// Returns the block that comes next after a block and all that is below it.
+fn after_all_below(blocks: &[Block], top: BlockId, mut id: BlockId) -> Option<BlockId> {
+    while id != top {
+        let [next, previous] = blocks[id].below;
+        if next.is_some() {
+            return next;
+        }
+        // Back over the siblings to the parent.
+        let mut previous = previous?;
+        while blocks[previous].child != Some(id) {
+            (id, previous) = (previous, blocks[previous].below[PREVIOUS]?);
+        }
+        id = previous;
+    }
+    None
 }
 
 #[inline(always)]

@@ -42,6 +42,11 @@ impl Blocks {
         self.next_position.checked_add(size).is_some()
     }
 
+    /// Prepares memory for so many blocks.
+    pub(crate) fn prepare(&mut self, count: usize) {
+        self.blocks.add_vacant(count);
+    }
+
     /// Adds a segment that is a single block in this state. The block is not added to any list.
     pub(crate) fn add_segment(&mut self, new: Segment, state: State) -> BlockId {
         let number = self.add_empty_segment(new);

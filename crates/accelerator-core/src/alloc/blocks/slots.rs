@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 use super::block::{Block, State};
+use super::uses::Used;
 use crate::types::PoolKind;
 
 /// The number of a block in its arena. It is never 0, so that an `Option` of one needs no extra space.
@@ -69,12 +70,17 @@ impl Slots {
         SlotsMut { slots: &mut self.slots, vacant: &mut self.vacant }
     }
 
-    /// Adds vacant slots, after which the lowest number is the next.
+    /// Adds vacant slots. They grow by a quarter rather than doubling, because a million blocks take considerable
+    /// memory.
     #[cold]
     #[inline(never)]
     fn add(&mut self) {
-        // By a quarter rather than doubling, because a million blocks take considerable memory.
-        let (len, more) = (self.slots.len(), (self.slots.len() / 4).max(64));
+        self.add_vacant((self.slots.len() / 4).max(64));
+    }
+
+    /// Adds so many vacant slots, after which the lowest number is the next.
+    pub(super) fn add_vacant(&mut self, more: usize) {
+        let len = self.slots.len();
         self.slots.reserve_exact(more);
         self.slots.resize(len + more, Block::NONE);
         for number in (len..len + more).rev() {
@@ -117,7 +123,7 @@ impl SlotsMut<'_> {
         behind.previous = Some(id);
         behind.next = next;
         behind.child = None;
-        behind.uses = None;
+        behind.uses = Used::BY_NONE;
         behind.free_since = free_since;
         behind.owner = 0;
         neighbour_mut(self.slots, next).previous = Some(rest);

@@ -113,17 +113,22 @@ pub(crate) fn first_from(blocks: &[Block], root: Root, size: u64) -> Root {
 /// Returns the last block.
 pub(crate) fn last(blocks: &[Block], root: Root) -> Root {
     let largest = std::iter::successors(root, |id| blocks[*id].below[LARGER]).last()?;
-    let mut equal = Vec::new();
-    heap::list(blocks, largest, &mut equal);
-    equal.pop()
+    let mut last = largest;
+    heap::each(blocks, largest, &mut |id| {
+        if heap::precedes(blocks, last, id) {
+            last = id;
+        }
+    });
+    Some(last)
 }
 
-/// Appends all blocks in order.
-pub(crate) fn list(blocks: &[Block], root: Root, into: &mut Vec<BlockId>) {
+/// Calls a function for each block, in any order.
+pub(crate) fn each(blocks: &[Block], root: Root, function: &mut impl FnMut(BlockId)) {
     let Some(id) = root else { return };
-    list(blocks, blocks[id].below[SMALLER], into);
-    heap::list(blocks, id, into);
-    list(blocks, blocks[id].below[LARGER], into);
+    heap::each(blocks, id, function);
+    let [smaller, larger] = blocks[id].below;
+    each(blocks, smaller, function);
+    each(blocks, larger, function);
 }
 
 #[inline(always)]

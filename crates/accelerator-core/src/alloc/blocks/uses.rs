@@ -1,12 +1,24 @@
 //! Uses of blocks by streams other than their own.
 
 use super::Block;
-use super::slab::{Slab, UseId};
+use super::slab::{Id, Slab, UseId};
 use crate::types::StreamId;
 
-/// The uses of all blocks: one chain per block.
+/// The uses of all blocks that several streams use: one chain per block.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Slab<UseId, Use>);
+
+/// The uses of a block: none, the single one, or the first of a chain.
+///
+/// The lowest bit tells whether it is a single one. Then the next bit tells whether that is captured, and the others
+/// are the stream's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used(u32);
+
+enum Recorded {
+    Single(User),
+    Chain(UseId),
+}
 
 #[derive(Debug)]
 struct Use {
@@ -42,29 +54,92 @@ impl Users {
     }
 }
 
+impl User {
+    /// Returns both as one use, if they are of one stream.
+    #[inline(always)]
+    fn joined(self, other: Self) -> Option<Self> {
+        let is_captured = self.is_captured & other.is_captured;
+        (self.stream == other.stream).then_some(Self { is_captured, ..self })
+    }
+}
+
+impl Used {
+    pub(crate) const BY_NONE: Self = Self(0);
+
+    #[inline(always)]
+    pub(crate) fn are_any(self) -> bool {
+        self != Self::BY_NONE
+    }
+
+    /// Returns this as a single use, unless the stream's number is too high for that.
+    #[inline(always)]
+    fn single(User { stream, is_captured }: User) -> Option<Self> {
+        let number = stream.get();
+        (number < 1 << 30).then_some(Self(number << 2 | u32::from(is_captured) << 1 | 1))
+    }
+
+    fn chain(first: UseId) -> Self {
+        Self((first.index() as u32 + 1) << 1)
+    }
+
+    #[inline(always)]
+    fn recorded(self) -> Option<Recorded> {
+        let Self(word) = self;
+        match word & 1 {
+            1 => Some(Recorded::Single(User { stream: StreamId(word >> 2), is_captured: word & 2 != 0 })),
+            _ => (word >> 1).checked_sub(1).map(|index| Recorded::Chain(UseId::at(index as usize))),
+        }
+    }
+}
+
 impl Uses {
     /// Records that a stream uses a block, unless that is already recorded.
+    #[inline(always)]
     pub(crate) fn record(&mut self, block: &mut Block, user: User) {
-        let mut last = None;
-        let mut next = block.uses;
-        while let Some(one) = next {
-            let recorded = &mut self.0[one].user;
-            if recorded.stream == user.stream {
-                recorded.is_captured &= user.is_captured;
-                return;
-            }
-            (last, next) = (next, self.0[one].next);
-        }
-        let noted = Some(self.0.insert(Use { user, next: None }));
-        match last {
-            Some(last) => self.0[last].next = noted,
-            None => block.uses = noted,
+        let single = match block.uses.recorded() {
+            None => Used::single(user),
+            Some(Recorded::Single(known)) => known.joined(user).and_then(Used::single),
+            Some(Recorded::Chain(_)) => None,
+        };
+        match single {
+            Some(single) => block.uses = single,
+            None => self.record_in_chain(block, user),
         }
     }
 
+    #[cold]
+    fn record_in_chain(&mut self, block: &mut Block, user: User) {
+        let first = match block.uses.recorded() {
+            None => return block.uses = Used::chain(self.0.insert(Use { user, next: None })),
+            Some(Recorded::Single(single)) => self.0.insert(Use { user: single, next: None }),
+            Some(Recorded::Chain(first)) => first,
+        };
+        block.uses = Used::chain(first);
+        let mut last = first;
+        loop {
+            let Use { user: known, next } = &mut self.0[last];
+            if let Some(joined) = known.joined(user) {
+                return *known = joined;
+            }
+            match *next {
+                Some(next) => last = next,
+                None => break,
+            }
+        }
+        self.0[last].next = Some(self.0.insert(Use { user, next: None }));
+    }
+
     /// Removes and returns the uses of a block, if it has any.
+    #[inline(always)]
     pub(crate) fn take(&mut self, block: &mut Block) -> Option<Users> {
-        let first = block.uses.take()?;
+        match std::mem::replace(&mut block.uses, Used::BY_NONE).recorded()? {
+            Recorded::Single(first) => Some(Users { first, others: Vec::new() }),
+            Recorded::Chain(first) => Some(self.take_chain(first)),
+        }
+    }
+
+    #[cold]
+    fn take_chain(&mut self, first: UseId) -> Users {
         let Use { user, mut next } = self.0[first];
         let mut users = Users { first: user, others: Vec::new() };
         self.0.remove(first);
@@ -73,6 +148,6 @@ impl Uses {
             self.0.remove(one);
             next = self.0[one].next;
         }
-        Some(users)
+        users
     }
 }

@@ -144,7 +144,14 @@ impl DeviceAllocator {
     #[inline(always)]
     pub(crate) fn free_warm(&self, arena: ArenaId, block: BlockId) -> bool {
         let Some(mut arena) = self.arenas().of_stream(arena).and_then(|arena| arena.lock_owned()) else { return false };
-        arena.is_plain() && arena.free_plain(block, |pool| self.arenas().clock(pool))
+        if !arena.is_plain() {
+            return false;
+        }
+        if arena.is_used(block) {
+            self.free_used(arena, block);
+            return true;
+        }
+        arena.free_plain(block, |pool| self.arenas().clock(pool))
     }
 
     /// Frees a block that the [warm path](Self::free_warm) does not free.

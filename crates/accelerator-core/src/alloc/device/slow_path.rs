@@ -11,7 +11,7 @@ use crate::alloc::mem_pools::{Lease, Unroutable};
 use crate::alloc::pending::PendingBlock;
 use crate::alloc::settings::Request;
 use crate::alloc::source::Entry;
-use crate::alloc::stats::{Counting, NeedsSettling};
+use crate::alloc::stats::Counting;
 use crate::sync::{Guard, Step};
 use crate::types::{Result, StreamId};
 
@@ -82,11 +82,11 @@ impl DeviceAllocator {
         &'a self,
         (mut arena, request): Entry<'a>,
         stream: StreamId,
-        take: impl FnOnce(&mut Arena, &Request, u32) -> Counting<Option<AllocatedBlock>>,
+        take: impl Fn(&mut Arena, &Request, u32) -> Counting<Option<AllocatedBlock>>,
     ) -> Result<AllocatedBlock> {
         let counts = self.arenas().counts_searches(&arena);
         let clock = self.arenas().clock(request.pool).wrapping_add(counts.into());
-        let Ok(taken) = take(&mut arena, &request, clock) else {
+        let Ok(taken) = self.arenas().perhaps_gathered(&mut arena, |arena| take(arena, &request, clock)) else {
             return self.allocate_with_statistics((arena, request), stream); // which counts the search
         };
         if counts {
@@ -131,20 +131,18 @@ impl DeviceAllocator {
             return self.free_with_statistics(arena, block);
         }
         let clock = self.arenas().clock(arena.block(block).pool);
-        if arena.block(block).uses.is_some() {
+        if arena.block(block).uses.are_any() {
             return self.free_used(arena, block);
         }
-        if arena.is_warm() && arena.put_back_warm::<false>(block, clock) {
-            return;
-        }
-        if let Err(NeedsSettling) = arena.put_back_freed(block, clock) {
+        let put_back = |arena: &mut Arena| arena.put_back_warm::<false>(block, clock);
+        if self.arenas().perhaps_gathered(&mut arena, put_back).is_err() {
             self.free_with_statistics(arena, block);
         }
     }
 
     /// Frees a block that other streams used, in an arena that does not take the slow path.
-    #[inline(always)]
-    pub(super) fn free_used(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+    #[inline(never)]
+    pub(super) fn free_used<E>(&self, mut arena: Guard<'_, Arena, E>, block: BlockId) {
         if let Some(users) = arena.free_when_done(block) {
             let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
             drop(arena);

@@ -249,11 +249,9 @@ fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
 fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
     let arenas = &memory.context.arenas;
     let mut arena = arenas.of(arena).lock();
-    if arena.is_warm() && arena.only_use_completed(block, |pool| arenas.clock(pool)) {
-        return;
-    }
     let clock = arenas.clock(arena.block(block).pool);
-    if arena.takes_slow_path() || arena.use_completed(block, clock).is_err() {
+    let completed = |arena: &mut Arena| arena.use_completed_warm(block, clock);
+    if arena.takes_slow_path() || arenas.perhaps_gathered(&mut arena, completed).is_err() {
         use_over_on_slow_path(memory, arena, block, clock);
     }
 }

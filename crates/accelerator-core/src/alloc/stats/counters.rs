@@ -219,10 +219,14 @@ impl StreamCounters {
         amounts: impl Fn() -> Amounts,
         change: impl Fn(Words) -> Words,
     ) -> Counting {
-        let own = &mut self.pools[block.pool as usize].headroom;
-        if self.is_boundless {
+        let PoolCounters { headroom: own, bound, .. } = &mut self.pools[block.pool as usize];
+        if self.is_boundless || self.is_alone {
             own.subtract(amounts());
             self.all.subtract(amounts());
+            if !self.is_boundless {
+                *bound = *bound + own.cover();
+                self.all.cover();
+            }
         } else {
             own.level();
             self.all.level();
@@ -263,6 +267,15 @@ impl StreamCounters {
             pool.headroom = Headroom::of(amounts);
         }
         self.all = Headroom::of(all);
+    }
+
+    /// Moves the headroom of another stream here.
+    pub(crate) fn take_headroom(&mut self, other: &mut Self) {
+        for (own, other) in self.pools.iter_mut().zip(&mut other.pools) {
+            let moved = own.headroom.take(&mut other.headroom);
+            (own.bound, other.bound) = (own.bound + moved, other.bound - moved);
+        }
+        self.all.take(&mut other.all);
     }
 
     fn sum(&self, of: impl Fn(&PoolCounters) -> Amounts) -> PoolAmounts {

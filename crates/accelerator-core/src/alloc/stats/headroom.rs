@@ -9,7 +9,7 @@ use super::pair::Pair;
 /// Blocks are both allocated and active, and each of the two has its own peak. `words` has what may be added to both,
 /// up to what fits into a word. That is all that the warm path checks. The rest changes when a block becomes pending or
 /// ceases to be, and is moved to where it can be used by [`level`](Self::level), before an operation is refused.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
     pub(super) words: Words,
     pub(super) allocated_beyond: Pair,
@@ -18,7 +18,7 @@ pub(super) struct Headroom {
 }
 
 /// What operations change, in a form that takes few instructions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// Blocks that are both allocated and active, and their bytes.
     pub(super) blocks: Packed,
@@ -31,12 +31,19 @@ pub(super) struct Words {
 }
 
 impl Headroom {
-    pub(super) fn of(Amounts { allocated, active, requested, split }: Amounts) -> Self {
-        let words = Words { requested: requested.0[0], oversize: requested.0[1], ..Words::default() };
-        let (allocated_beyond, active_beyond, split_beyond) = (allocated, active, split);
-        let mut headroom = Self { words, allocated_beyond, active_beyond, split_beyond };
-        headroom.level();
+    pub(super) fn of(amounts: Amounts) -> Self {
+        let mut headroom = Self::default();
+        headroom.add(amounts);
         headroom
+    }
+
+    fn add(&mut self, Amounts { allocated, active, requested, split }: Amounts) {
+        self.allocated_beyond = self.allocated_beyond + allocated;
+        self.active_beyond = self.active_beyond + active;
+        self.split_beyond = self.split_beyond + split;
+        self.words.requested = self.words.requested.wrapping_add(requested.0[0]);
+        self.words.oversize = self.words.oversize.wrapping_add(requested.0[1]);
+        self.level();
     }
 
     pub(super) fn amounts(&self) -> Amounts {
@@ -63,8 +70,18 @@ impl Headroom {
             return self.words.cover();
         }
         let missing = self.amounts().missing();
-        *self = Self::of(self.amounts() + missing);
+        self.add(missing);
         missing
+    }
+
+    /// Moves all of another's here. Returns how much that is.
+    pub(super) fn take(&mut self, other: &mut Self) -> Amounts {
+        if *other == Self::default() {
+            return Amounts::default();
+        }
+        let moved = std::mem::take(other).amounts();
+        self.add(moved);
+        moved
     }
 
     /// Returns whether the words have all of it, as they mostly have while no block is pending.

@@ -21,6 +21,8 @@ struct Walk {
     fitted: usize,
     /// How many operations the plain functions counted.
     plain: usize,
+    /// How many refused operations were counted with gathered headroom.
+    gathered: u32,
 }
 
 /// The mix of operations for a while, so that different quantities come near their peaks in turn.
@@ -55,6 +57,7 @@ impl Walk {
             refused: 0,
             plain: 0,
             fitted: 0,
+            gathered: 0,
         }
     }
 
@@ -197,6 +200,11 @@ impl Walk {
                 return;
             }
             assert_eq!(state(arena.counters()), before, "refused, but something changed");
+            let repeated = |arena: &mut Arena| plain(arena.counters_mut(), block);
+            if self.random.bool() && self.arenas.perhaps_gathered(&mut arena, repeated).is_ok() {
+                self.gathered += 1;
+                return;
+            }
         }
         self.count(stream, general);
     }
@@ -211,6 +219,11 @@ impl Walk {
         }
         assert_eq!(state(arena.counters()), before, "refused, but something changed");
         self.refused += 1;
+        let repeated = |arena: &mut Arena| operation(arena.counters_mut());
+        if self.random.bool() && self.arenas.perhaps_gathered(&mut arena, repeated).is_ok() {
+            self.gathered += 1;
+            return;
+        }
         settled(operation(self.arenas.enter(arena).settle().counters_mut()));
     }
 
@@ -279,8 +292,9 @@ fn statistics_equal_a_naive_count() {
             let phase = Phase::new(&mut walk.random, 1 + (phase / 10).min(OTHERS));
             (0..100).for_each(|_| walk.step_and_check(&phase));
         }
-        // Both paths were taken.
-        let Walk { refused, fitted, plain, .. } = walk;
-        assert!(refused > 300 && fitted > 500 && plain > 500, "{refused} refused, {fitted} fitted, {plain} plain");
+        // All paths were taken.
+        let Walk { refused, fitted, plain, gathered, .. } = walk;
+        let told = format!("{refused} refused, {fitted} fitted, {plain} plain, {gathered} gathered");
+        assert!(refused > 300 && fitted > 500 && plain > 500 && gathered > 300, "{told}");
     }
 }

@@ -38,7 +38,7 @@ impl Placement for Compact {
     }
 
     fn free_at_once(&mut self, id: BlockId) -> bool {
-        self.store.blocks[id].uses.is_none() && self.free(id, StreamCounters::freed).is_ok()
+        !self.store.blocks[id].uses.are_any() && self.free(id, StreamCounters::freed).is_ok()
     }
 
     fn put_back(&mut self, id: BlockId, count: Count) -> Counting {
