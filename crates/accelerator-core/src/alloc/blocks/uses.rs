@@ -151,3 +151,38 @@ impl Uses {
         users
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    #[test]
+    fn each_stream_is_recorded_once_and_in_order() {
+        let mut random = Rng::with_seed(1);
+        let (mut uses, mut block) = (Uses::default(), Block::NONE);
+        let mut expected: Vec<(u32, bool)> = Vec::new();
+        let mut most = 0;
+        for _ in 0..20_000 {
+            if random.u8(..4) == 0 {
+                let mut taken = Vec::new();
+                if let Some(users) = uses.take(&mut block) {
+                    users.for_each(|User { stream, is_captured }| taken.push((stream.get(), is_captured)));
+                }
+                most = most.max(taken.len());
+                assert_eq!(taken, std::mem::take(&mut expected));
+            }
+            // Numbers that do not fit beside the bits of a single use are recorded, too.
+            let stream = random.u32(..5) + if random.u8(..8) == 0 { 1 << 30 } else { 0 };
+            let is_captured = random.bool();
+            uses.record(&mut block, User { stream: StreamId(stream), is_captured });
+            match expected.iter_mut().find(|(known, _)| *known == stream) {
+                Some((_, all_captured)) => *all_captured &= is_captured,
+                None => expected.push((stream, is_captured)),
+            }
+            assert!(block.uses.are_any());
+        }
+        assert!(most >= 5, "chains were recorded");
+    }
+}
