@@ -72,12 +72,14 @@ impl Arena {
             Warm::General | Warm::Never => return self.put_back::<PENDING>(id, clock),
         };
         let store = &mut self.store;
-        match (store.blocks[id].pool, is_expandable) {
+        let freed = match (store.blocks[id].pool, is_expandable) {
             (PoolKind::Small, false) => store.free_plain::<false, PENDING, false>(id, || clock),
             (PoolKind::Large, false) => store.free_plain::<true, PENDING, false>(id, || clock),
             (PoolKind::Small, true) => store.free_plain::<false, PENDING, true>(id, || clock),
             (PoolKind::Large, true) => store.free_plain::<true, PENDING, true>(id, || clock),
-        }
+        };
+        // The plain functions refuse more than they must.
+        freed.or_else(|_| self.put_back::<PENDING>(id, clock))
     }
 
     /// Allocates a block by best fit for a request of the large pool or of the small one, in a [plain](Self::is_plain)
