@@ -271,7 +271,7 @@ impl Arena {
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Counting<bool> {
-        match self.is_last_use(id) {
+        match self.end_use(id) {
             true => self.put_back_pending(id, clock).map(|()| true),
             false => Ok(false),
         }
@@ -279,7 +279,7 @@ impl Arena {
 
     /// Returns whether a pending block waits for one stream only. Otherwise, it waits for one less from now on.
     #[inline(always)]
-    fn is_last_use(&mut self, id: BlockId) -> bool {
+    fn end_use(&mut self, id: BlockId) -> bool {
         match &mut self.store_mut().blocks[id] {
             Block { state: State::Pending, free_since: uses @ 2.., .. } => {
                 *uses -= 1;

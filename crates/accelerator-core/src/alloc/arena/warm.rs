@@ -54,13 +54,14 @@ impl Arena {
     #[inline(never)]
     pub(crate) fn take_warm(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         let (Request { requested, size, pool }, store) = (*request, &mut self.store);
-        match (self.warm, pool) {
+        let taken = match (self.warm, pool) {
             (Warm::Plain, PoolKind::Small) => store.take_plain::<false, false>(requested, size, || clock),
             (Warm::Plain, PoolKind::Large) => store.take_plain::<true, false>(requested, size, || clock),
             (Warm::Expandable, PoolKind::Small) => store.take_plain::<false, true>(requested, size, || clock),
             (Warm::Expandable, PoolKind::Large) => store.take_plain::<true, true>(requested, size, || clock),
-            (Warm::General | Warm::Never, _) => store.take(request, clock),
-        }
+            (Warm::General | Warm::Never, _) => return store.take(request, clock),
+        };
+        taken.or_else(|_| store.take(request, clock)) // the plain functions refuse more than they must
     }
 
     /// Makes a block free that no stream uses any more; if `PENDING`, after it was freed.
@@ -78,8 +79,7 @@ impl Arena {
             (PoolKind::Small, true) => store.free_plain::<false, PENDING, true>(id, || clock),
             (PoolKind::Large, true) => store.free_plain::<true, PENDING, true>(id, || clock),
         };
-        // The plain functions refuse more than they must.
-        freed.or_else(|_| self.put_back::<PENDING>(id, clock))
+        freed.or_else(|_| self.put_back::<PENDING>(id, clock)) // as above
     }
 
     /// Allocates a block by best fit for a request of the large pool or of the small one, in a [plain](Self::is_plain)
@@ -130,7 +130,7 @@ impl Arena {
     /// As [`use_completed`](Self::use_completed), but does not work while bounds are lifted.
     #[inline(always)]
     pub(crate) fn use_completed_warm(&mut self, id: BlockId, clock: u32) -> Counting {
-        match self.is_last_use(id) {
+        match self.end_use(id) {
             true => self.put_back_warm::<true>(id, clock),
             false => Ok(()),
         }

@@ -4,9 +4,12 @@ use super::{Arenas, Setup};
 use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::stats::{Counting, NeedsSettling};
 
-/// Of so many times that headroom is gathered, one is left to [`Entered::settle`](super::Entered::settle), which finds
-/// the streams that have become idle.
-const TIMES: u32 = 32;
+/// One of so many operations is left to [`Entered::settle`](super::Entered::settle), which finds the streams that have
+/// become idle.
+const LEFT_TO_SETTLE: u32 = 32;
+
+/// With more active arenas than this, headroom is not gathered, since each takes a stack frame.
+const MOST_ARENAS: usize = 256;
 
 impl Arenas {
     /// Performs an operation, and if it needs settling, repeats it with [gathered](Self::gathered) headroom.
@@ -19,9 +22,10 @@ impl Arenas {
         operation(arena).or_else(|_| self.gathered(arena, operation))
     }
 
-    /// Repeats an operation that needs settling, with the headroom of all streams in hand. That does the same as
-    /// [`Entered::settle`](super::Entered::settle) in a fraction of the time, if this thread owns all active arenas, as
-    /// it does in a program that allocates for several streams from one thread.
+    /// Repeats an operation that needs settling, with the headroom of all streams in hand. This takes a fraction of the
+    /// time of [`Entered::settle`](super::Entered::settle). It is possible if this thread owns all active arenas, as it
+    /// does in a program that allocates for several streams from one thread. Otherwise the operation still needs
+    /// settling, and headroom that was gathered by then stays here.
     #[cold]
     #[inline(never)]
     fn gathered<T>(&self, arena: &mut Arena, operation: impl FnOnce(&mut Arena) -> Counting<T>) -> Counting<T> {
@@ -31,8 +35,8 @@ impl Arenas {
         }
         let mut setup = self.setup.lock_owned().ok_or(NeedsSettling)?;
         let Setup { active, gathered, .. } = &mut *setup;
-        *gathered = (*gathered + 1) % TIMES;
-        if *gathered == 0 || !active.contains(&arena.id()) {
+        *gathered = (*gathered + 1) % LEFT_TO_SETTLE;
+        if *gathered == 0 || active.len() > MOST_ARENAS || !active.contains(&arena.id()) {
             return Err(NeedsSettling);
         }
         self.with_headroom_of(active, arena, operation)

@@ -6,8 +6,8 @@ mod held;
 mod history;
 mod private;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
 pub(crate) use self::held::Held;
@@ -15,7 +15,7 @@ use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};
 use super::stats::DeviceStatistics;
-use crate::sync::{Gate, Guard, OwnedLock, Table, lock};
+use crate::sync::{Gate, Guard, OwnedLock, Table};
 use crate::types::{PoolKind, StreamId};
 
 /// How many blocks memory is prepared for when a device is opened. A block takes 64 bytes.
@@ -24,8 +24,6 @@ const PREPARED_BLOCKS: usize = 1024;
 pub(crate) struct Arenas {
     /// Indexed by stream number.
     of_streams: Table<OwnedLock<Arena>>,
-    /// The arena of the default stream until it is first used, with memory for its first blocks.
-    prepared: Mutex<Option<Arena>>,
     /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
     /// Whether the settings make all streams share an arena. Calls check this before they lock any.
@@ -55,6 +53,8 @@ struct OfPool {
 struct Setup {
     config: AllocatorConfig,
     recording: Option<Recording>,
+    /// The arena of the default stream until it is first used, with memory for its first blocks.
+    prepared: Option<Arena>,
     /// Whether requests may have to go to private pools.
     routed: bool,
     /// The numbers of arenas whose private pool is gone, for other pools: those for one stream, and those for all.
@@ -62,7 +62,7 @@ struct Setup {
     /// The arenas whose counters are not 0 or have headroom. The counters of all others stay at 0 until
     /// [`Entered::settle`] makes them active.
     active: Vec<ArenaId>,
-    /// How often headroom was [gathered](Arenas::gathered) since idle streams were last looked for.
+    /// Counts the operations that gather headroom, from 0 to [`LEFT_TO_SETTLE`](gathered).
     gathered: u32,
 }
 
@@ -79,7 +79,6 @@ impl Arenas {
         prepared.prepare(PREPARED_BLOCKS);
         Self {
             of_streams: Table::default(),
-            prepared: Mutex::new(Some(prepared)),
             shared: OnceLock::new(),
             shares: AtomicBool::new(in_force.policy == Policy::Compact),
             plain: AtomicBool::new(in_force.is_plain()),
@@ -88,6 +87,7 @@ impl Arenas {
             setup: OwnedLock::new(Setup {
                 config,
                 recording: None,
+                prepared: Some(prepared),
                 routed: false,
                 vacant: Default::default(),
                 active: Vec::new(),
@@ -132,10 +132,10 @@ impl Arenas {
     #[cold]
     fn make(&self, id: ArenaId) -> &OwnedLock<Arena> {
         // The lock keeps `set_config` from running between this copy and the arena's insertion into the table.
-        let setup = self.setup.lock_soon();
+        let mut setup = self.setup.lock_soon();
+        let prepared = setup.prepared.take_if(|arena| arena.id() == id);
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
         let make = |stream, placement| {
-            let prepared = lock(&self.prepared).take_if(|arena| arena.id() == id);
             let mut arena = prepared.unwrap_or_else(|| Arena::new(id, stream, placement, config, recording));
             arena.configure(config, recording);
             arena.set_routed(setup.routed && id.number_of_private().is_none());

@@ -7,7 +7,7 @@
 //! of it. An operation that does not fit *needs settling*: it is refused before anything has changed, and repeated with
 //! the headroom of all streams in hand. What it adds beyond that headroom moves the peaks. Then the headroom is
 //! distributed again. The peaks are therefore the peaks of the sums in the order of the operations, as if a single lock
-//! had serialised them. If no other stream has headroom, the plain functions raise the peaks in place instead.
+//! had serialised them. If no other stream has headroom, the peaks are raised in place instead.
 
 use super::amounts::{Amounts, PoolAmounts};
 use super::headroom::{Headroom, Words};
@@ -21,7 +21,8 @@ pub(crate) struct StreamCounters {
     pools: [PoolCounters; 2],
     /// How much both pools together may add.
     all: Headroom,
-    /// Whether no other stream is active, so that all headroom is here and only these counters can move a peak.
+    /// Whether all headroom is here and only these counters can move a peak: no other stream is active, or their
+    /// arenas are held.
     pub(crate) is_alone: bool,
     /// Whether anything has been counted since the last summation.
     pub(crate) has_changed: bool,
