@@ -59,7 +59,7 @@ impl Arena {
             (Warm::Plain, PoolKind::Large) => store.take_plain::<true, false>(requested, size, || clock),
             (Warm::Expandable, PoolKind::Small) => store.take_plain::<false, true>(requested, size, || clock),
             (Warm::Expandable, PoolKind::Large) => store.take_plain::<true, true>(requested, size, || clock),
-            (Warm::General | Warm::Never, _) => return store.take(request, clock),
+            (Warm::General | Warm::Never, _) => Err(NeedsSettling),
         };
         taken.or_else(|_| store.take(request, clock)) // the plain functions refuse more than they must
     }
@@ -67,17 +67,10 @@ impl Arena {
     /// Makes a block free that no stream uses any more; if `PENDING`, after it was freed.
     #[inline(never)]
     pub(crate) fn put_back_warm<const PENDING: bool>(&mut self, id: BlockId, clock: u32) -> Counting {
-        let is_expandable = match self.warm {
-            Warm::Plain => false,
-            Warm::Expandable => true,
-            Warm::General | Warm::Never => return self.put_back::<PENDING>(id, clock),
-        };
-        let store = &mut self.store;
-        let freed = match (store.blocks[id].pool, is_expandable) {
-            (PoolKind::Small, false) => store.free_plain::<false, PENDING, false>(id, || clock),
-            (PoolKind::Large, false) => store.free_plain::<true, PENDING, false>(id, || clock),
-            (PoolKind::Small, true) => store.free_plain::<false, PENDING, true>(id, || clock),
-            (PoolKind::Large, true) => store.free_plain::<true, PENDING, true>(id, || clock),
+        let freed = match self.warm {
+            Warm::Plain => self.store.free_plain::<PENDING, false>(id, |_| clock),
+            Warm::Expandable => self.store.free_plain::<PENDING, true>(id, |_| clock),
+            Warm::General | Warm::Never => Err(NeedsSettling),
         };
         freed.or_else(|_| self.put_back::<PENDING>(id, clock)) // as above
     }
@@ -120,11 +113,7 @@ impl Arena {
     /// changed, if the operation may need settling.
     #[inline(always)]
     pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> bool {
-        let freed = match self.store.blocks[id].pool {
-            PoolKind::Small => self.store.free_plain::<false, false, false>(id, || clock(PoolKind::Small)),
-            PoolKind::Large => self.store.free_plain::<true, false, false>(id, || clock(PoolKind::Large)),
-        };
-        freed.is_ok()
+        self.store.free_plain::<false, false>(id, clock).is_ok()
     }
 
     /// As [`use_completed`](Self::use_completed), but does not work while bounds are lifted.
@@ -193,7 +182,20 @@ impl Store {
     /// Makes a block free and merges it with its free neighbours; if `PENDING`, after it was freed. PyTorch:
     /// `free_block`.
     #[inline(always)]
-    fn free_plain<const LARGE: bool, const PENDING: bool, const EXPANDABLE: bool>(
+    fn free_plain<const PENDING: bool, const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        clock: impl Fn(PoolKind) -> u32,
+    ) -> Counting {
+        match self.blocks[id].pool {
+            PoolKind::Small => self.free_plain_in::<false, PENDING, EXPANDABLE>(id, || clock(PoolKind::Small)),
+            PoolKind::Large => self.free_plain_in::<true, PENDING, EXPANDABLE>(id, || clock(PoolKind::Large)),
+        }
+    }
+
+    /// As [`free_plain`](Self::free_plain), for a block of the large pool or of the small one.
+    #[inline(always)]
+    fn free_plain_in<const LARGE: bool, const PENDING: bool, const EXPANDABLE: bool>(
         &mut self,
         id: BlockId,
         clock: impl Fn() -> u32,

@@ -6,7 +6,7 @@ use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::blocks::{Base, BlockId, PageRange, Segment, Users};
 use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Counting, DeviceStatistics, PoolAmounts, StreamCounters};
+use crate::alloc::stats::{Counting, DeviceStatistics, StreamCounters};
 use crate::sync::Guard;
 use crate::types::{PoolKind, StreamId, TraceAction};
 
@@ -225,11 +225,8 @@ impl<'a> Entered<'a> {
         self.arena = None;
         let Held { setup, first, mut others, statistics } = self.arenas.hold_active(Some(id));
         (self.arena, self.statistics) = (first, Some(statistics));
-        let arena = self.arena();
-        let own = arena.counters().headroom();
-        let all = others.iter().fold(own, |all, other| all + other.counters().headroom());
-        arena.counters_mut().set_headroom(all);
-        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(PoolAmounts::default()));
+        let counters = self.arena().counters_mut();
+        others.iter_mut().for_each(|other| counters.take_headroom(other.counters_mut()));
         Some((setup, others))
     }
 }

@@ -136,8 +136,13 @@ impl Arenas {
         let prepared = setup.prepared.take_if(|arena| arena.id() == id);
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
         let make = |stream, placement| {
-            let mut arena = prepared.unwrap_or_else(|| Arena::new(id, stream, placement, config, recording));
-            arena.configure(config, recording);
+            let mut arena = match prepared {
+                None => Arena::new(id, stream, placement, config, recording),
+                Some(mut prepared) => {
+                    prepared.configure(config, recording);
+                    prepared
+                }
+            };
             arena.set_routed(setup.routed && id.number_of_private().is_none());
             OwnedLock::new(arena)
         };

@@ -88,13 +88,9 @@ pub(super) fn second(blocks: &mut [Block], top: BlockId) -> Option<BlockId> {
     Some(second)
 }
 
-/// Calls a function for each block, in any order. A heap may be as deep as it has blocks, so this does not recurse.
-pub(super) fn each(blocks: &[Block], top: BlockId, function: &mut impl FnMut(BlockId)) {
-    let mut next = Some(top);
-    while let Some(id) = next {
-        function(id);
-        next = blocks[id].child.or_else(|| after_all_below(blocks, top, id));
-    }
+/// Returns all blocks, in any order. A heap may be as deep as it has blocks, so this does not recurse.
+pub(super) fn all(blocks: &[Block], top: BlockId) -> impl Iterator<Item = BlockId> {
+    std::iter::successors(Some(top), move |id| blocks[*id].child.or_else(|| after_all_below(blocks, top, *id)))
 }
 
 /// Returns the block that comes next after a block and all that is below it.

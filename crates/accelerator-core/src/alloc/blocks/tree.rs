@@ -113,19 +113,13 @@ pub(crate) fn first_from(blocks: &[Block], root: Root, size: u64) -> Root {
 /// Returns the last block.
 pub(crate) fn last(blocks: &[Block], root: Root) -> Root {
     let largest = std::iter::successors(root, |id| blocks[*id].below[LARGER]).last()?;
-    let mut last = largest;
-    heap::each(blocks, largest, &mut |id| {
-        if heap::precedes(blocks, last, id) {
-            last = id;
-        }
-    });
-    Some(last)
+    heap::all(blocks, largest).max_by_key(|id| blocks[*id].position)
 }
 
 /// Calls a function for each block, in any order.
 pub(crate) fn each(blocks: &[Block], root: Root, function: &mut impl FnMut(BlockId)) {
     let Some(id) = root else { return };
-    heap::each(blocks, id, function);
+    heap::all(blocks, id).for_each(&mut *function);
     let [smaller, larger] = blocks[id].below;
     each(blocks, smaller, function);
     each(blocks, larger, function);

@@ -148,7 +148,7 @@ impl DeviceAllocator {
             return false;
         }
         if arena.is_used(block) {
-            self.free_used(arena, block);
+            self.free_used(arena.into(), block);
             return true;
         }
         arena.free_plain(block, |pool| self.arenas().clock(pool))

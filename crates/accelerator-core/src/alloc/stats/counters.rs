@@ -112,7 +112,7 @@ impl StreamCounters {
         self.pools[usize::from(LARGE)].added.add_block(bytes as i64, requested);
         self.has_changed = true;
         if overflow {
-            self.cover::<LARGE>();
+            self.cover(usize::from(LARGE));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl StreamCounters {
         let (own, all) = (&mut self.pools[usize::from(LARGE)].headroom.words, &mut self.all.words);
         (own.split, all.split) = (own.split.minus(split), all.split.minus(split));
         if own.blocks.or(all.blocks).or(own.split).or(all.split).overflow() {
-            self.cover::<LARGE>();
+            self.cover(usize::from(LARGE));
         }
     }
 
@@ -160,8 +160,8 @@ impl StreamCounters {
     /// become too large, and what is in it is moved beyond.
     #[cold]
     #[inline(never)]
-    fn cover<const LARGE: bool>(&mut self) {
-        let PoolCounters { headroom, bound, .. } = &mut self.pools[usize::from(LARGE)];
+    fn cover(&mut self, pool: usize) {
+        let PoolCounters { headroom, bound, .. } = &mut self.pools[pool];
         *bound = *bound + headroom.cover();
         self.all.cover();
     }
@@ -220,13 +220,12 @@ impl StreamCounters {
         amounts: impl Fn() -> Amounts,
         change: impl Fn(Words) -> Words,
     ) -> Counting {
-        let PoolCounters { headroom: own, bound, .. } = &mut self.pools[block.pool as usize];
+        let own = &mut self.pools[block.pool as usize].headroom;
         if self.is_boundless || self.is_alone {
             own.subtract(amounts());
             self.all.subtract(amounts());
             if !self.is_boundless {
-                *bound = *bound + own.cover();
-                self.all.cover();
+                self.cover(block.pool as usize);
             }
         } else {
             own.level();

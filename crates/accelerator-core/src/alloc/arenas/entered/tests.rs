@@ -2,7 +2,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::alloc::settings::AllocatorConfig;
-use crate::alloc::stats::{Counted, NeedsSettling, Packed, Pair};
+use crate::alloc::stats::{Counted, NeedsSettling, Packed, Pair, PoolAmounts};
 use crate::types::{PoolKind, PoolStat, Statistics};
 
 /// The number of streams besides the default stream.
