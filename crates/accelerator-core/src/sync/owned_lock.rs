@@ -13,9 +13,9 @@ use std::{hint, thread};
 use super::thread_number::{known_thread_number, thread_life, thread_number};
 use super::{barrier, lock, try_lock};
 
-/// A thread that has locked this often in a row becomes the owner. Revoking ownership costs a system call of some
-/// microseconds, which is little compared to this many lock operations.
-const STREAK: u32 = 1000;
+/// A thread that has locked this often in a row becomes the owner. By then the mutex has cost it about as much as
+/// revoking its ownership will cost another thread: a system call of some microseconds.
+const STREAK: u32 = 64;
 
 /// The owner of a lock that has none: a number that no thread has. It is not 0, which stands for a thread that has no
 /// number yet: such a thread would own every lock without an owner.

@@ -200,12 +200,12 @@ impl Store {
         id: BlockId,
         clock: impl Fn() -> u32,
     ) -> Counting {
-        let Self { blocks, free, counters, .. } = self;
-        let (mut blocks, _) = blocks.parts();
-        let Block { size, requested, .. } = blocks[id];
-        if counters.may_refuse_free::<LARGE>(size) {
+        let Block { size, requested, .. } = self.blocks[id];
+        if self.counters.may_refuse_free::<LARGE>(size) && self.refuses_free::<LARGE, EXPANDABLE>(id) {
             return Err(NeedsSettling);
         }
+        let Self { blocks, free, counters, .. } = self;
+        let (mut blocks, _) = blocks.parts();
         match PENDING {
             true => counters.pending_over_plain::<LARGE>(size, requested),
             false => counters.freed_plain::<LARGE>(size, requested),
@@ -241,5 +241,28 @@ impl Store {
         counters.split_changed::<LARGE>(split);
         list.insert(&mut blocks, merged);
         Ok(())
+    }
+
+    /// Returns whether a block is refused to become free at once. Threads that allocate on streams of their own often
+    /// need to know.
+    #[cold]
+    #[inline(never)]
+    fn refuses_free<const LARGE: bool, const EXPANDABLE: bool>(&self, id: BlockId) -> bool {
+        let Block { size, expandable, mut previous, mut next, .. } = self.blocks[id];
+        let (mut more, mut merged) = (1, 0);
+        if let Some(before) = self.blocks.free(previous) {
+            (more, merged) = (more - 1, merged + self.blocks[before].size as i64);
+            previous = self.blocks[before].previous;
+        }
+        if let Some(behind) = self.blocks.free(next) {
+            (more, merged) = (more - 1, merged + self.blocks[behind].size as i64);
+            next = self.blocks[behind].next;
+        }
+        let split = match previous.is_some() || next.is_some() {
+            _ if EXPANDABLE && expandable => Packed::default(),
+            true => Packed::new(more, size as i64),
+            false => Packed::new(more - 1, -merged),
+        };
+        self.counters.refuses_free::<LARGE>(size, split)
     }
 }

@@ -120,11 +120,16 @@ impl StreamCounters {
     /// Returns whether a block may be refused to become free at once, whatever it merges with.
     #[inline(always)]
     pub(crate) fn may_refuse_free<const LARGE: bool>(&self, bytes: u64) -> bool {
+        !self.is_alone && self.refuses_free::<LARGE>(bytes, Packed::new(1, bytes as i64))
+    }
+
+    /// Returns whether a block is refused to become free at once, given the change of split blocks.
+    #[inline(always)]
+    pub(crate) fn refuses_free<const LARGE: bool>(&self, bytes: u64, split: Packed) -> bool {
         let (own, all) = (&self.pools[usize::from(LARGE)].headroom.words, &self.all.words);
         let block = Packed::new(1, bytes as i64);
         let freed = own.blocks.plus(block).or(all.blocks.plus(block));
-        let split = own.split.minus(block).or(all.split.minus(block));
-        !self.is_alone && freed.or(split).overflow()
+        freed.or(own.split.minus(split)).or(all.split.minus(split)).overflow()
     }
 
     /// As [`given_out_plain`](Self::given_out_plain), for a block that becomes free at once and is
