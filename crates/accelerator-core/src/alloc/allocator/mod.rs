@@ -64,18 +64,29 @@ impl<B: Backend> CachingAllocator<B> {
     /// stream of another device; [`Error::Driver`](crate::Error::Driver).
     #[inline]
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
-        let warm = match self.device.may_be_warm() {
-            false => None,
-            true if bytes.get() <= SMALL_SIZE => self.allocate_warm::<false>(bytes, stream),
-            true => self.allocate_warm::<true>(bytes, stream),
-        };
-        let Some((WarmBlock(block), ptr)) = warm else {
+        let warm = if self.device.may_have_pending() { None } else { self.allocate_if_warm(bytes, stream) };
+        let Some(block) = warm else {
             // Taken apart, so that the one above is not put into memory.
             let Allocation { arena, block, ptr, size, requested, stream } = self.allocate_elsewhere(bytes, stream)?;
             return Ok(Allocation { arena, block, ptr, size, requested, stream });
         };
+        Ok(Self::allocation_of(block, bytes, stream))
+    }
+
+    #[inline(always)]
+    fn allocate_if_warm(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<(WarmBlock, B::Ptr)> {
+        match self.device.may_be_warm() {
+            false => None,
+            true if bytes.get() <= SMALL_SIZE => self.allocate_warm::<false>(bytes, stream),
+            true => self.allocate_warm::<true>(bytes, stream),
+        }
+    }
+
+    #[inline(always)]
+    fn allocation_of((block, ptr): (WarmBlock, B::Ptr), requested: NonZeroU64, stream: Stream<B>) -> Allocation<B> {
+        let WarmBlock(block) = block;
         let (arena, size) = (ArenaId::of_stream(stream.id()), (block.get() >> 32) * MIN_BLOCK);
-        Ok(Allocation { arena, block: BlockId::of_lower_half(block), ptr, size, requested: bytes, stream })
+        Allocation { arena, block: BlockId::of_lower_half(block), ptr, size, requested, stream }
     }
 
     #[inline(always)]
@@ -99,6 +110,12 @@ impl<B: Backend> CachingAllocator<B> {
     #[inline(never)]
     fn allocate_elsewhere(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
         stream.check(self.owner)?;
+        if self.device.may_have_pending() {
+            self.device.poll(bytes, stream.id())?;
+            if let Some(block) = self.allocate_if_warm(bytes, stream) {
+                return Ok(Self::allocation_of(block, bytes, stream));
+            }
+        }
         self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
     }
 

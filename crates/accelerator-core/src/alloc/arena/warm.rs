@@ -116,6 +116,15 @@ impl Arena {
         self.store.free_plain::<false, false>(id, clock).is_ok()
     }
 
+    /// As [`use_completed`](Self::use_completed), in a [plain](Self::is_plain) arena.
+    #[inline(always)]
+    pub(crate) fn use_completed_plain(&mut self, id: BlockId, clock: impl Fn(PoolKind) -> u32) -> Counting {
+        match self.end_use(id) {
+            true => self.store.free_plain::<true, false>(id, clock),
+            false => Ok(()),
+        }
+    }
+
     /// As [`use_completed`](Self::use_completed), but does not work while bounds are lifted.
     #[inline(always)]
     pub(crate) fn use_completed_warm(&mut self, id: BlockId, clock: u32) -> Counting {

@@ -23,7 +23,7 @@ use crate::alloc::history::HistoryAction;
 use crate::alloc::hooks::Hooks;
 use crate::alloc::mem_pools::MemPools;
 use crate::alloc::pending::PendingFrees;
-use crate::alloc::settings::{AllocatorConfig, HostSettings, SMALL_SIZE, TOO_LARGE, in_blocks};
+use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE, in_blocks};
 use crate::alloc::source::{Compact, Context, Memory};
 use crate::event::Events;
 use crate::types::{Device, Error, PoolKind, Result, StreamId};
@@ -79,18 +79,25 @@ impl DeviceAllocator {
         self.arenas().may_be_plain()
     }
 
+    /// Returns whether there may be freed blocks that other streams still used when this was last looked at.
+    #[inline(always)]
+    pub(crate) fn may_have_pending(&self) -> bool {
+        self.pending.may_have_any()
+    }
+
+    /// Frees the blocks whose uses are over, before an allocation on a stream.
+    pub(crate) fn poll(&self, bytes: NonZeroU64, stream: StreamId) -> Result<()> {
+        // A request that is too large changes nothing.
+        if bytes.get() >= TOO_LARGE { Ok(()) } else { self.pending.poll(&self.memory, stream) }
+    }
+
     /// Allocates on the warm path: from the cache of the stream, which this thread owns, under default settings.
     /// Returns `None`, with nothing changed, if that does not serve the request.
     #[inline(always)]
     pub(crate) fn allocate_warm<const LARGE: bool>(&self, bytes: u64, stream: StreamId) -> Option<AllocatedBlock> {
-        if self.pending.may_have_any() || bytes >= TOO_LARGE {
+        if bytes >= TOO_LARGE {
             return None;
         }
-        self.allocate_owned::<LARGE>(bytes, stream)
-    }
-
-    #[inline(always)]
-    fn allocate_owned<const LARGE: bool>(&self, bytes: u64, stream: StreamId) -> Option<AllocatedBlock> {
         let mut arena = self.arenas().of_stream(ArenaId::of_stream(stream))?.lock_owned()?;
         if !arena.is_plain() {
             return None;
@@ -99,7 +106,7 @@ impl DeviceAllocator {
         arena.take_plain::<LARGE>(bytes, in_blocks(bytes), || self.arenas().clock(pool)).ok()?
     }
 
-    /// Allocates what the [warm path](Self::allocate_warm) does not serve.
+    /// Allocates what the [warm path](Self::allocate_warm) does not serve, after a [`poll`](Self::poll).
     ///
     /// `typed` gives the block's pointer its type. It is applied in each branch, so that only the parts of the block
     /// that it needs are copied.
@@ -113,11 +120,6 @@ impl DeviceAllocator {
         if bytes.get() >= TOO_LARGE {
             return Err(self.too_large(bytes));
         }
-        if self.pending.may_have_any()
-            && let Some(block) = self.allocate_polled(bytes, stream)?
-        {
-            return Ok(typed(block));
-        }
         if let Some(shared) = self.arenas().shared_in_force()
             && let Some(block) = shared.lock().take_at_once(bytes, stream)
         {
@@ -126,17 +128,6 @@ impl DeviceAllocator {
         let arena = self.arenas().of(ArenaId::of_stream(stream)).lock();
         let request = arena.request(bytes);
         self.allocate_on_slow_path((arena, request), stream).map(typed)
-    }
-
-    /// Frees the blocks whose uses are over, and tries the warm path again.
-    #[inline(never)]
-    fn allocate_polled(&self, bytes: NonZeroU64, stream: StreamId) -> Result<Option<AllocatedBlock>> {
-        self.pending.poll(&self.memory, stream)?;
-        Ok(match self.may_be_warm() {
-            false => None,
-            true if bytes.get() <= SMALL_SIZE => self.allocate_owned::<false>(bytes.get(), stream),
-            true => self.allocate_owned::<true>(bytes.get(), stream),
-        })
     }
 
     /// Frees a block on the warm path: of a stream's arena that this thread owns, under default settings. Returns

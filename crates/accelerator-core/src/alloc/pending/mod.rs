@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::deferred::{Captures, Deferred};
 pub(crate) use self::queues::{EventQueues, PendingBlock};
-use super::arena::Arena;
+use super::arena::{Arena, ArenaId};
 use super::arenas::Parameters;
 use super::blocks::{BlockId, User, Users};
 use super::source::{Context, Memory};
@@ -246,7 +246,22 @@ fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
     Ok(())
 }
 
+/// Notes that a stream has finished with a block. If it was the last, the block becomes free.
+#[inline]
 fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
+    let arenas = &memory.context.arenas;
+    let owned = arenas.of_stream(arena).and_then(|arena| arena.lock_owned());
+    let is_done = owned.is_some_and(|mut arena| {
+        arena.is_plain() && arena.use_completed_plain(block, |pool| arenas.clock(pool)).is_ok()
+    });
+    if !is_done {
+        use_over_in_any_arena(memory, arena, block);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn use_over_in_any_arena(memory: &Memory, arena: ArenaId, block: BlockId) {
     let arenas = &memory.context.arenas;
     let mut arena = arenas.of(arena).lock();
     let clock = arenas.clock(arena.block(block).pool);
