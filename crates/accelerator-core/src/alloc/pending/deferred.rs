@@ -84,6 +84,8 @@ impl PendingFrees {
 
     /// In a capture, frees the blocks of this stream whose uses all precede what the stream captures next. PyTorch:
     /// `free_safe_blocks_in_capture`.
+    #[cold]
+    #[inline(never)]
     pub(super) fn free_ordered(&self, memory: &Memory, stream: StreamId) -> Result<()> {
         let is_candidate = |free: &Deferred| free.stream == stream && !free.marks.is_empty();
         let marks: Vec<u64> = {

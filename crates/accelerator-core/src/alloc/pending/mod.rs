@@ -180,19 +180,19 @@ impl PendingFrees {
         is_over: impl Fn(EventNumber) -> DriverResult<bool>,
     ) -> Result<()> {
         self.take_in_and_record(&memory.context, queues)?;
-        let taken = queues.recorded.iter_mut().try_for_each(|queue| {
+        let mut has_any = !queues.unrecorded.is_empty();
+        for queue in queues.recorded.iter_mut() {
             while let Some((event, block)) = queue.front().copied() {
-                if !is_over(event)? {
+                if !is_over(event).map_err(|error| memory.context.error(error))? {
+                    has_any = true;
                     break;
                 }
                 queue.pop_front();
                 use_over(memory, block);
             }
-            Ok(())
-        });
-        let has_any = !(queues.recorded.is_empty() && queues.unrecorded.is_empty());
+        }
         self.queued.store(has_any, Ordering::Relaxed);
-        taken.map_err(|error| memory.context.error(error))
+        Ok(())
     }
 
     /// Makes the stream wait on the device for the uses of its smallest pending block that can serve the request, and
