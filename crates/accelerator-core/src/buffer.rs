@@ -1,6 +1,7 @@
 //! Device memory that frees itself, and typed views of it.
 #![allow(unsafe_code)] // `Backend::copy` and `Backend::fill`
 
+mod allocate;
 mod sharing;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
@@ -31,38 +33,29 @@ use crate::types::{Device, DevicePtr, DriverResult, Error, Result, check_bounds}
 #[must_use]
 pub struct Buffer<B: Backend> {
     accelerator: &'static Accelerator<B>,
-    stream: Stream<B>,
-    /// `None` if the buffer has no bytes, or those of another process.
-    allocation: Option<Allocation<B>>,
-    between: Option<Box<Between<B>>>,
-    len: u64,
+    memory: Memory<B>,
 }
 
-impl<B: Backend> Accelerator<B> {
-    /// Allocates a buffer of `len` bytes for work on `stream`. The contents are unspecified.
-    ///
-    /// # Errors
-    /// As [`CachingAllocator::allocate`](crate::CachingAllocator::allocate).
-    pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
-        stream.check(self.instance())?;
-        let allocation = NonZeroU64::new(len).map(|len| self.allocator().allocate(len, stream)).transpose()?;
-        let buffer = Buffer { accelerator: self, stream, allocation, between: None, len };
-        if len > 0 {
-            report_operator(|| Operator::on(stream, OperatorKind::Allocate, len));
-        }
-        Ok(buffer)
-    }
+enum Memory<B: Backend> {
+    /// An allocation that no other process can import.
+    Private(Allocation<B>),
+    /// Memory of several processes, or no bytes. It is in an `Arc`, since the drop of a `Box` would be inlined into
+    /// that of each buffer.
+    Other { stream: Stream<B>, between: Option<Arc<Between<B>>> },
 }
 
 impl<B: Backend> Buffer<B> {
     /// The number of bytes that were requested.
     pub fn len(&self) -> u64 {
-        self.len
+        match self.allocation() {
+            Some(allocation) => allocation.requested().get(),
+            None => self.import().map_or(0, Imported::len),
+        }
     }
 
     /// Whether the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The device.
@@ -77,18 +70,21 @@ impl<B: Backend> Buffer<B> {
 
     /// The stream that the buffer was allocated on.
     pub fn stream(&self) -> Stream<B> {
-        self.stream
+        match &self.memory {
+            Memory::Private(allocation) => allocation.stream(),
+            Memory::Other { stream, .. } => *stream,
+        }
     }
 
     /// The location of the buffer; `None` if it has no bytes. Other libraries can work on it: record their work on
     /// streams other than the buffer's own with [`record_use`](Self::record_use).
     pub fn ptr(&self) -> Option<B::Ptr> {
-        self.allocation.as_ref().map(Allocation::ptr).or_else(|| self.import().map(Imported::ptr))
+        self.allocation().map(Allocation::ptr).or_else(|| self.import().map(Imported::ptr))
     }
 
     /// The size of the buffer's block in bytes: `len`, rounded up. 0 for imported memory.
     pub fn block_size(&self) -> u64 {
-        self.allocation.as_ref().map_or(0, Allocation::size)
+        self.allocation().map_or(0, Allocation::size)
     }
 
     /// Records that `stream` uses the buffer. The safe operations do this themselves. PyTorch: `Tensor.record_stream`.
@@ -105,7 +101,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::MemPool`] if the memory is paused.
     pub fn begin_use(&self, stream: Stream<B>) -> Result<BufferUse> {
-        let Some(allocation) = &self.allocation else {
+        let Some(allocation) = self.allocation() else {
             stream.check(self.accelerator.instance())?;
             if let Some(imported) = self.import() {
                 imported.record_use(stream);
@@ -122,7 +118,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn fill(&mut self, value: u8, stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len, _use)) = self.part(0, self.len, stream)? else { return Ok(()) };
+        let Some((ptr, len, _use)) = self.part(0, self.len(), stream)? else { return Ok(()) };
         // SAFETY: `part` returns a range inside the allocation. `self` is borrowed mutably, and its memory is not
         // reused until this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
@@ -160,8 +156,8 @@ impl<B: Backend> Buffer<B> {
         if source.device() != self.device() {
             return self.copy_from_peer(source, stream, source.stream());
         }
-        let Some((to, len, _use)) = self.part(0, source.len, stream)? else { return Ok(()) };
-        let Some((from, _, _use_of_source)) = source.part(0, source.len, stream)? else { return Ok(()) };
+        let Some((to, len, _use)) = self.part(0, source.len(), stream)? else { return Ok(()) };
+        let Some((from, _, _use_of_source)) = source.part(0, source.len(), stream)? else { return Ok(()) };
         let (to, from) = (Place::Device(to), Place::Device(from));
         // SAFETY: Both ranges lie inside their allocations. These are distinct, since one is borrowed mutably. Neither
         // is reused until this stream is done with it.
@@ -224,7 +220,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] if the length is not a multiple of the element size.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len()).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
     /// A typed view for reading and writing in a kernel.
@@ -232,12 +228,20 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] if the length is not a multiple of the element size.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len()).map(|len| View { buffer: self, len, element: PhantomData })
+    }
+
+    /// The memory, unless it is that of another process or has no bytes.
+    fn allocation(&self) -> Option<&Allocation<B>> {
+        match &self.memory {
+            Memory::Private(allocation) => Some(allocation),
+            Memory::Other { between, .. } => between.as_deref().and_then(Between::allocation),
+        }
     }
 
     /// A range for work on `stream`, which is recorded as a user; `None` if it has no bytes.
     fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<Part<B>>> {
-        check_bounds(offset, len, self.len)?;
+        check_bounds(offset, len, self.len())?;
         let begun = self.begin_use(stream)?;
         Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len, begun)))
     }
@@ -285,35 +289,18 @@ impl fmt::Debug for BufferUse {
 }
 
 impl<B: Backend> Drop for Buffer<B> {
+    #[inline]
     fn drop(&mut self) {
-        let Some(allocation) = self.allocation.take() else { return };
-        let allocation = Owned { accelerator: self.accelerator, allocation: Some(allocation) };
-        if let Some(between) = self.between.take()
-            && let Between::Shared(shared) = *between
-        {
-            shared.withdraw(Box::new(allocation)); // frees it when nobody imports it any more
-        }
-    }
-}
-
-/// An allocation that is freed when this is dropped.
-struct Owned<B: Backend> {
-    accelerator: &'static Accelerator<B>,
-    allocation: Option<Allocation<B>>,
-}
-
-impl<B: Backend> Drop for Owned<B> {
-    fn drop(&mut self) {
-        if let Some(allocation) = self.allocation.take() {
-            // This cannot fail: the allocation belongs to this allocator.
-            let _ = self.accelerator.allocator().free(allocation);
+        match &self.memory {
+            Memory::Private(allocation) => self.accelerator.allocator().free_dropped(allocation),
+            Memory::Other { .. } => self.withdraw(),
         }
     }
 }
 
 impl<B: Backend> fmt::Debug for Buffer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer {{ {}, {} bytes at {:?}, {:?} }}", self.device(), self.len, self.ptr(), self.stream)
+        write!(f, "Buffer {{ {}, {} bytes at {:?}, {:?} }}", self.device(), self.len(), self.ptr(), self.stream())
     }
 }
 

@@ -78,9 +78,15 @@ pub fn observe_operators(observer: impl Fn(&Operator) + Send + Sync + 'static) -
 /// ```
 #[inline]
 pub fn report_operator(operator: impl FnOnce() -> Operator) {
-    if !OBSERVERS.is_empty() {
+    if are_operators_observed() {
         tell(&operator());
     }
+}
+
+/// Returns whether there are observers.
+#[inline]
+pub(crate) fn are_operators_observed() -> bool {
+    !OBSERVERS.is_empty()
 }
 
 #[cold]

@@ -1,20 +1,33 @@
 //! Buffers that several processes use.
 #![allow(unsafe_code)] // importing is unsafe
 
-use super::Buffer;
+use std::mem;
+use std::sync::Arc;
+
+use super::{Buffer, Memory};
 use crate::accelerator::Accelerator;
+use crate::alloc::Allocation;
 use crate::backend::Backend;
 use crate::imported::Imported;
 use crate::share::{MemoryHandle, SharedMemory, Source};
 use crate::stream::Stream;
 use crate::types::{Error, Result, SharingProblem};
 
-/// What a buffer has to do with other processes.
+/// Memory of several processes.
 pub(super) enum Between<B: Backend> {
-    /// They can import it.
-    Shared(SharedMemory),
-    /// It is memory of another process.
+    /// Memory of this one, which others can import.
+    Shared(Allocation<B>, SharedMemory),
+    /// Memory of another one.
     Imported(Imported<B>),
+}
+
+impl<B: Backend> Between<B> {
+    pub(super) fn allocation(&self) -> Option<&Allocation<B>> {
+        match self {
+            Self::Shared(allocation, _) => Some(allocation),
+            Self::Imported(_) => None,
+        }
+    }
 }
 
 impl<B: Backend> Accelerator<B> {
@@ -56,9 +69,8 @@ impl<B: Backend> Accelerator<B> {
     fn imported(&'static self, source: &Source<'_>, stream: Stream<B>) -> Result<Buffer<B>> {
         stream.check(self.instance())?;
         let imported = Imported::new(self, source, stream)?;
-        let len = imported.len();
-        let between = Some(Box::new(Between::Imported(imported)));
-        Ok(Buffer { accelerator: self, stream, allocation: None, between, len })
+        let between = Some(Arc::new(Between::Imported(imported)));
+        Ok(Buffer { accelerator: self, memory: Memory::Other { stream, between } })
     }
 }
 
@@ -69,9 +81,16 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(super) fn import(&self) -> Option<&Imported<B>> {
-        match self.between.as_deref() {
+        match self.between() {
             Some(Between::Imported(imported)) => Some(imported),
             _ => None,
+        }
+    }
+
+    fn between(&self) -> Option<&Between<B>> {
+        match &self.memory {
+            Memory::Private(_) => None,
+            Memory::Other { between, .. } => between.as_deref(),
         }
     }
 
@@ -86,26 +105,48 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::Sharing`] if the buffer cannot be shared, has no bytes, or is imported; [`Error::MemPool`] if it is
     /// paused; [`Error::Driver`].
     pub fn share(&mut self) -> Result<MemoryHandle> {
-        if let Some(Between::Shared(shared)) = self.between.as_deref() {
-            return Ok(shared.handle().clone());
-        }
-        let unsupported = |why| Error::Sharing { device: self.device(), problem: SharingProblem::Unsupported(why) };
-        let allocation = self.allocation.as_ref().ok_or_else(|| match self.is_imported() {
-            true => unsupported("it belongs to another process, which can share it"),
-            false => unsupported("the buffer has no bytes"),
-        })?;
-        let shared = self.accelerator.allocator().share(allocation)?;
+        let why = match (&self.memory, self.between()) {
+            (Memory::Private(allocation), _) => {
+                let shared = self.accelerator.allocator().share(allocation)?;
+                return Ok(self.shared(shared));
+            }
+            (_, Some(Between::Shared(_, shared))) => return Ok(shared.handle().clone()),
+            (_, Some(Between::Imported(_))) => "it belongs to another process, which can share it",
+            (_, None) => "the buffer has no bytes",
+        };
+        Err(Error::Sharing { device: self.device(), problem: SharingProblem::Unsupported(why) })
+    }
+
+    /// Puts the allocation together with how it is shared, and returns the handle of that.
+    fn shared(&mut self, shared: SharedMemory) -> MemoryHandle {
         let handle = shared.handle().clone();
-        self.between = Some(Box::new(Between::Shared(shared)));
-        Ok(handle)
+        let stream = self.stream();
+        let memory = mem::replace(&mut self.memory, Memory::Other { stream, between: None });
+        if let Memory::Private(allocation) = memory {
+            let between = Some(Arc::new(Between::Shared(allocation, shared)));
+            self.memory = Memory::Other { stream, between };
+        }
+        handle
     }
 
     /// The number of processes' imports of this buffer that exist now. A process that ends ends its imports, sooner or
     /// later.
     pub fn imports(&self) -> usize {
-        match self.between.as_deref() {
-            Some(Between::Shared(shared)) => shared.imports(),
+        match self.between() {
+            Some(Between::Shared(_, shared)) => shared.imports(),
             _ => 0,
+        }
+    }
+
+    /// Ends the sharing of a buffer that is being dropped. Its memory is freed when nobody imports it any more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn withdraw(&mut self) {
+        if let Memory::Other { between, .. } = &mut self.memory
+            && let Some(Between::Shared(allocation, shared)) = between.take().and_then(Arc::into_inner)
+        {
+            let memory = Memory::Private(allocation);
+            shared.withdraw(Box::new(Self { accelerator: self.accelerator, memory }));
         }
     }
 }

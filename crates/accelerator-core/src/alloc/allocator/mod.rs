@@ -64,29 +64,38 @@ impl<B: Backend> CachingAllocator<B> {
     /// stream of another device; [`Error::Driver`](crate::Error::Driver).
     #[inline]
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
-        let warm = if self.device.may_have_pending() { None } else { self.allocate_if_warm(bytes, stream) };
-        let Some(block) = warm else {
-            // Taken apart, so that the one above is not put into memory.
-            let Allocation { arena, block, ptr, size, requested, stream } = self.allocate_elsewhere(bytes, stream)?;
-            return Ok(Allocation { arena, block, ptr, size, requested, stream });
-        };
-        Ok(Self::allocation_of(block, bytes, stream))
+        if self.owns(stream)
+            && let Some(allocation) = self.allocate_at_once(bytes, stream)
+        {
+            return Ok(allocation);
+        }
+        // Taken apart, so that the one above is not put into memory.
+        let Allocation { arena, block, ptr, size, requested, stream } = self.allocate_elsewhere(bytes, stream)?;
+        Ok(Allocation { arena, block, ptr, size, requested, stream })
     }
 
     #[inline(always)]
-    fn allocate_if_warm(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<(WarmBlock, B::Ptr)> {
-        match self.device.may_be_warm() {
+    fn owns(&self, stream: Stream<B>) -> bool {
+        stream.owner().number == self.owner.number
+    }
+
+    /// Allocates on the warm path, if no block is pending. Returns `None`, with nothing changed, if that does not serve
+    /// the request. The stream must be of this device.
+    #[inline]
+    pub(crate) fn allocate_at_once(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<Allocation<B>> {
+        if self.device.may_have_pending() { None } else { self.allocate_if_warm(bytes, stream) }
+    }
+
+    /// As [`allocate_at_once`](Self::allocate_at_once), even if blocks are pending.
+    #[inline(always)]
+    fn allocate_if_warm(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<Allocation<B>> {
+        let (WarmBlock(block), ptr) = match self.device.may_be_warm() {
             false => None,
             true if bytes.get() <= SMALL_SIZE => self.allocate_warm::<false>(bytes, stream),
             true => self.allocate_warm::<true>(bytes, stream),
-        }
-    }
-
-    #[inline(always)]
-    fn allocation_of((block, ptr): (WarmBlock, B::Ptr), requested: NonZeroU64, stream: Stream<B>) -> Allocation<B> {
-        let WarmBlock(block) = block;
+        }?;
         let (arena, size) = (ArenaId::of_stream(stream.id()), (block.get() >> 32) * MIN_BLOCK);
-        Allocation { arena, block: BlockId::of_lower_half(block), ptr, size, requested, stream }
+        Some(Allocation { arena, block: BlockId::of_lower_half(block), ptr, size, requested: bytes, stream })
     }
 
     #[inline(always)]
@@ -98,9 +107,6 @@ impl<B: Backend> CachingAllocator<B> {
 
     #[inline(never)]
     fn allocate_warm<const LARGE: bool>(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<(WarmBlock, B::Ptr)> {
-        if stream.owner().number != self.owner.number {
-            return None;
-        }
         let allocated = self.device.allocate_warm::<LARGE>(bytes.get(), stream.id())?;
         let AllocatedBlock { block, size, .. } = allocated;
         Some((WarmBlock(NonZeroU64::from(block.get()) | (size / MIN_BLOCK) << 32), Self::ptr(&allocated)))
@@ -112,8 +118,8 @@ impl<B: Backend> CachingAllocator<B> {
         stream.check(self.owner)?;
         if self.device.may_have_pending() {
             self.device.poll(bytes, stream.id())?;
-            if let Some(block) = self.allocate_if_warm(bytes, stream) {
-                return Ok(Self::allocation_of(block, bytes, stream));
+            if let Some(allocation) = self.allocate_if_warm(bytes, stream) {
+                return Ok(allocation);
             }
         }
         self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
@@ -140,15 +146,30 @@ impl<B: Backend> CachingAllocator<B> {
     #[inline]
     pub fn free(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
         let Allocation { stream, arena, block, .. } = allocation;
-        match self.device.may_be_warm() && self.free_warm(stream, arena, block) {
+        match self.device.may_be_warm() && self.owns(stream) && self.free_warm(arena, block) {
             true => Ok(()),
             false => self.free_elsewhere(allocation),
         }
     }
 
+    /// Frees an allocation of this allocator whose owner is being dropped, so that it is not used again.
+    #[inline(always)]
+    pub(crate) fn free_dropped(&self, allocation: &Allocation<B>) {
+        let Allocation { arena, block, .. } = *allocation;
+        if !(self.device.may_be_warm() && self.free_warm(arena, block)) {
+            self.free_dropped_elsewhere(allocation);
+        }
+    }
+
+    #[cold]
     #[inline(never)]
-    fn free_warm(&self, stream: Stream<B>, arena: ArenaId, block: BlockId) -> bool {
-        stream.owner().number == self.owner.number && self.device.free_warm(arena, block)
+    fn free_dropped_elsewhere(&self, allocation: &Allocation<B>) {
+        self.device.free(allocation.arena, allocation.block);
+    }
+
+    #[inline(never)]
+    fn free_warm(&self, arena: ArenaId, block: BlockId) -> bool {
+        self.device.free_warm(arena, block)
     }
 
     #[cold]
