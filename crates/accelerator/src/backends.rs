@@ -41,6 +41,7 @@ impl BuiltIn {
         (place < ENTRIES.len()).then_some(Self(place))
     }
 
+    #[inline]
     pub(crate) fn place(self) -> usize {
         self.0
     }
@@ -129,6 +130,21 @@ macro_rules! variants {
             /// An open device of any backend of this build.
             #[derive(Clone, Copy)]
             AnyDevice of OpenedDevice: $( #[$cfg] $Variant($Backend); )*
+        }
+        /// The backends in the order of [`ENTRIES`].
+        enum Place {
+            $( #[$cfg] $Variant, )*
+        }
+
+        impl AnyDevice {
+            /// Returns its backend.
+            #[inline]
+            pub(crate) fn backend(self) -> BuiltIn {
+                let place = match self {
+                    $( #[$cfg] Self::$Variant(_) => Place::$Variant, )*
+                };
+                BuiltIn(place as usize)
+            }
         }
         any! {
             /// An event of any backend of this build.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use accelerator_core::{Error, MIB, MemoryHandle, Result, StreamId};
+use accelerator_core::{Backend, Error, MIB, MemoryHandle, Result, StreamId};
 use bytemuck::NoUninit;
 
-use crate::backends::{AnyBuffer, AnyDevice, BuiltIn, dispatch};
+use crate::backends::{AnyBuffer, AnyDevice, dispatch};
 use crate::device_arg::DeviceArg;
 use crate::pinned::PinnedBuffer;
 use crate::stream::{Stream, numbered};
@@ -22,7 +22,6 @@ const STAGING: u64 = 16 * MIB;
 #[must_use]
 pub struct Buffer {
     pub(crate) any: AnyBuffer,
-    backend: BuiltIn,
 }
 
 impl Buffer {
@@ -31,11 +30,22 @@ impl Buffer {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
+    #[inline]
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
-        let (backend, device) = device.into().open()?;
-        dispatch!(AnyDevice, device, device => {
-            Ok(Self { any: device.allocate(len, device.current_stream())?.into(), backend })
-        })
+        match device.into() {
+            DeviceArg::Current => Self::allocate_on_current_device(len),
+            device => Self::allocate_on_device(len, device),
+        }
+    }
+
+    fn allocate_on_current_device(len: u64) -> Result<Self> {
+        let device = DeviceArg::Current.open()?;
+        dispatch!(AnyDevice, device, device => device.allocate_on_current(len, Self::of))
+    }
+
+    fn allocate_on_device(len: u64, device: DeviceArg<'_>) -> Result<Self> {
+        let device = device.open()?;
+        dispatch!(AnyDevice, device, device => device.allocate(len, device.current_stream()).map(Self::of))
     }
 
     /// Allocates `len` bytes for work on `stream`. Their contents are arbitrary.
@@ -44,8 +54,7 @@ impl Buffer {
     /// [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn allocate_on(len: u64, stream: &Stream) -> Result<Self> {
         dispatch!(AnyDevice, stream.accelerator(), device => {
-            let any = device.allocate(len, numbered(device, stream.id()))?.into();
-            Ok(Self { any, backend: stream.backend() })
+            device.allocate(len, numbered(device, stream.id())).map(Self::of)
         })
     }
 
@@ -77,10 +86,9 @@ impl Buffer {
     /// * The process that the handle comes from is trusted: it says what is behind the handle.
     #[allow(unsafe_code)] // the promise is the caller's
     pub unsafe fn import<'a>(handle: &MemoryHandle, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
-        let (backend, device) = device.into().open()?;
-        dispatch!(AnyDevice, device, device => {
+        dispatch!(AnyDevice, device.into().open()?, device => {
             // SAFETY: The caller promises it.
-            Ok(Self { any: unsafe { device.import(handle, device.current_stream()) }?.into(), backend })
+            Ok(Self { any: unsafe { device.import(handle, device.current_stream()) }?.into() })
         })
     }
 
@@ -181,6 +189,13 @@ impl Buffer {
         })
     }
 
+    fn of<B: Backend>(buffer: accelerator_core::Buffer<B>) -> Self
+    where
+        accelerator_core::Buffer<B>: Into<AnyBuffer>,
+    {
+        Self { any: buffer.into() }
+    }
+
     fn copy_within_backend(&mut self, source: &Self) -> Result<()> {
         let (stream, source_stream) = (self.current_stream(), source.current_stream());
         let same_device = self.device() == source.device();
@@ -191,8 +206,7 @@ impl Buffer {
     }
 
     fn current_stream(&self) -> Stream {
-        let device = dispatch!(AnyBuffer, self.any, ref buffer => buffer.accelerator().into());
-        Stream::current_of(self.backend, device)
+        Stream::current_of(dispatch!(AnyBuffer, self.any, ref buffer => buffer.accelerator().into()))
     }
 }
 

@@ -80,6 +80,12 @@ pub(crate) fn current() -> Result<BuiltIn> {
     }
 }
 
+/// Returns whether this is the current accelerator, and chosen for the rest of the process.
+#[inline]
+pub(crate) fn is_chosen(backend: BuiltIn) -> bool {
+    CHOSEN.load(Ordering::Acquire) == backend.place()
+}
+
 /// Returns the number of devices of the current accelerator, which is not 0.
 ///
 /// # Errors
@@ -87,8 +93,7 @@ pub(crate) fn current() -> Result<BuiltIn> {
 /// reasons of the other backends are included.
 pub(crate) fn count(current: BuiltIn) -> Result<u32> {
     current.probe().map_err(|why| {
-        let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
-        let others = BuiltIn::all().filter(|other| !chosen && *other != current);
+        let others = BuiltIn::all().filter(|other| !is_chosen(current) && *other != current);
         let others = others.filter_map(|other| Some((other, other.probe().err()?)));
         let reasons = std::iter::once((current, why)).chain(others);
         let reasons = reasons.map(|(backend, why)| format!("{}: {why}", backend.kind()));

@@ -93,7 +93,7 @@ pub fn set_stream(stream: &Stream) -> Result<()> {
 /// The device of the stream, which must be one of the current accelerator.
 pub(crate) fn of_current_accelerator(stream: &Stream) -> Result<(BuiltIn, u32)> {
     let (device, current) = (stream.device(), choice::current()?);
-    if stream.backend() != current {
+    if stream.accelerator().backend() != current {
         return Err(Error::DeviceKindMismatch { expected: current.kind(), found: device.to_string() });
     }
     Ok((current, device.index))

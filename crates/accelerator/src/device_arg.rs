@@ -140,28 +140,27 @@ impl Target {
 }
 
 impl DeviceArg<'_> {
-    /// Returns the named device, or the current one if there is no index, with its backend. Opens it if necessary.
-    /// After the first call on a thread, this takes no lock: it is on the path of every allocation.
+    /// Returns the named device, or the current one if there is no index. Opens it if necessary. After the first call
+    /// on a thread, this takes no lock: it is on the path of every allocation.
     #[inline]
-    pub(crate) fn open(self) -> Result<(BuiltIn, AnyDevice)> {
-        let backend = choice::current()?;
-        match selection::current_device(backend) {
-            Some(device) if matches!(self, Self::Current) => Ok((backend, device)),
+    pub(crate) fn open(self) -> Result<AnyDevice> {
+        match selection::last_device() {
+            Some(device) if matches!(self, Self::Current) && choice::is_chosen(device.backend()) => Ok(device),
             _ => self.open_other(),
         }
     }
 
     /// Returns a device that [`open`](Self::open) does not find at once.
     #[inline(never)]
-    fn open_other(self) -> Result<(BuiltIn, AnyDevice)> {
+    fn open_other(self) -> Result<AnyDevice> {
         let target = self.resolve()?;
         let Target { backend, index } = target;
-        if let Some(device) = selection::device(backend, index) {
-            return Ok((backend, device));
-        }
-        let device = target.open()?;
+        let device = match selection::device(backend, index) {
+            Some(device) => device,
+            None => target.open()?,
+        };
         selection::remember(backend, index, device);
-        Ok((backend, device))
+        Ok(device)
     }
 
     /// Returns the named device, or the current one if there is no index.

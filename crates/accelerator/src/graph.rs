@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, CaptureMode, Device, Error, MemPoolId, Result, StreamId};
 
-use crate::backends::{AnyDevice, AnyGraph, BuiltIn, dispatch};
+use crate::backends::{AnyDevice, AnyGraph, dispatch};
 use crate::device_arg::DeviceArg;
 use crate::guard::StreamGuard;
 use crate::stream::Stream;
@@ -24,7 +24,6 @@ use crate::typed::alike;
 pub struct Graph {
     any: AnyGraph,
     accelerator: AnyDevice,
-    backend: BuiltIn,
 }
 
 impl Graph {
@@ -34,10 +33,9 @@ impl Graph {
     /// [`Error::Driver`] of the kind [`Unsupported`](crate::DriverErrorKind::Unsupported) if the device has no graphs;
     /// errors of [`DeviceArg`] and of opening the device.
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
-        let target = device.into().resolve()?;
-        let accelerator = target.open()?;
+        let accelerator = device.into().open()?;
         let any = dispatch!(AnyDevice, accelerator, device => accelerator_core::Graph::new(device)?.into());
-        Ok(Self { any, accelerator, backend: target.backend })
+        Ok(Self { any, accelerator })
     }
 
     /// Returns its device.
@@ -121,7 +119,7 @@ impl Graph {
     }
 
     fn current_stream(&self) -> Stream {
-        Stream::current_of(self.backend, self.accelerator)
+        Stream::current_of(self.accelerator)
     }
 
     /// Returns the stream for captures that name none. It is always the same, so that graphs that share a pool can use
@@ -137,7 +135,7 @@ impl Graph {
                 *lock(&SIDE_STREAMS).entry(device).or_insert(made) // another thread may have been faster
             }
         };
-        Ok(Stream::with_id(self.backend, self.accelerator, id))
+        Ok(Stream::with_id(self.accelerator, id))
     }
 }
 

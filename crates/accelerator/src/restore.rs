@@ -49,7 +49,7 @@ impl Restore {
     }
 
     fn new(saved: Saved) -> Self {
-        // In a thread that is ending, guards and selections may already be gone.
+        // In a thread that is ending, the list may already be gone.
         let place = LIVING.try_with(|living| {
             let mut living = living.borrow_mut();
             living.push(Some(saved));

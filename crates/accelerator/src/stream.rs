@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use accelerator_core::{Accelerator, Backend, Device, Error, Result, StreamId};
 
-use crate::backends::{AnyDevice, BuiltIn, dispatch};
+use crate::backends::{AnyDevice, dispatch};
 use crate::device_arg::DeviceArg;
 use crate::event::Event;
 
@@ -15,7 +15,6 @@ use crate::event::Event;
 #[derive(Clone, Copy)]
 pub struct Stream {
     accelerator: AnyDevice,
-    backend: BuiltIn,
     id: StreamId,
 }
 
@@ -35,9 +34,8 @@ impl Stream {
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub fn with_priority<'a>(device: impl Into<DeviceArg<'a>>, priority: i32) -> Result<Self> {
-        let target = device.into().resolve()?;
-        let accelerator = target.open()?;
-        Ok(Self { accelerator, backend: target.backend, id: accelerator.new_stream(priority)? })
+        let accelerator = device.into().open()?;
+        Ok(Self { accelerator, id: accelerator.new_stream(priority)? })
     }
 
     /// Returns the stream of the device with this number. Opens the device. PyTorch:
@@ -46,10 +44,9 @@ impl Stream {
     /// # Errors
     /// [`Error::UnknownStream`] if the device has no such stream; errors of [`DeviceArg`] and of opening the device.
     pub fn from_id<'a>(device: impl Into<DeviceArg<'a>>, id: StreamId) -> Result<Self> {
-        let target = device.into().resolve()?;
-        let accelerator = target.open()?;
+        let accelerator = device.into().open()?;
         match accelerator.has_stream(id) {
-            true => Ok(Self { accelerator, backend: target.backend, id }),
+            true => Ok(Self { accelerator, id }),
             false => Err(Error::UnknownStream { device: accelerator.device(), stream: id }),
         }
     }
@@ -131,26 +128,21 @@ impl Stream {
 
     /// Returns the current stream of a device on this thread. Opens the device.
     pub(crate) fn current(device: DeviceArg<'_>) -> Result<Self> {
-        let (backend, accelerator) = device.open()?;
-        Ok(Self::current_of(backend, accelerator))
+        device.open().map(Self::current_of)
     }
 
     /// Returns the current stream of an open device on this thread.
-    pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
-        Self::with_id(backend, accelerator, accelerator.current_stream())
+    pub(crate) fn current_of(accelerator: AnyDevice) -> Self {
+        Self::with_id(accelerator, accelerator.current_stream())
     }
 
     /// Returns the stream with this number, which must come from the device.
-    pub(crate) fn with_id(backend: BuiltIn, accelerator: AnyDevice, id: StreamId) -> Self {
-        Self { accelerator, backend, id }
+    pub(crate) fn with_id(accelerator: AnyDevice, id: StreamId) -> Self {
+        Self { accelerator, id }
     }
 
     pub(crate) fn accelerator(&self) -> AnyDevice {
         self.accelerator
-    }
-
-    pub(crate) fn backend(&self) -> BuiltIn {
-        self.backend
     }
 }
 
