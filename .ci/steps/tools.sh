@@ -7,6 +7,18 @@ step_instructions() {
   ACCELERATOR_REQUIRE=valgrind cargo bench --workspace --bench instructions --locked
 }
 
+step memcheck 'a few random programs under valgrind, which sees each access outside the memory of the heap'
+step_memcheck() {
+  install valgrind
+  # The debug build walks the whole allocator after each operation. The release build is what users run.
+  memcheck "$(test_program property)"
+  memcheck "$(test_program property --release)"
+}
+memcheck() {
+  PROPTEST_CASES=2 RUST_BACKTRACE=0 valgrind --quiet --error-exitcode=1 "$1" --quiet \
+    the_allocator_equals_the_model compact::the_program_whose_calls_fail_maps_aliases pools::
+}
+
 step pytorch-tools "PyTorch's own tools read our files"
 step_pytorch-tools() {
   install python3-venv unzip

@@ -246,6 +246,8 @@ impl<B: Driver> Machine<B> {
     }
 
     pub(crate) fn check(&mut self) {
+        #[cfg(debug_assertions)]
+        self.accelerator.allocator().check();
         self.absorb_segments();
         let statistics = self.accelerator.allocator().statistics();
         self.model.check(&statistics, self.accelerator.backend().used());

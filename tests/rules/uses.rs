@@ -62,6 +62,7 @@ const LAYERS: [Layers; 4] = [
             &["epochs"],
             &["export", "grow", "release"],
             &["segments"],
+            &["check"],
         ],
     },
 ];

@@ -11,6 +11,8 @@ use crate::model::relations::check_relations;
 impl<B: Simulated> Machine<B> {
     pub(super) fn check(&mut self) {
         let allocator = self.accelerator.allocator();
+        #[cfg(debug_assertions)]
+        allocator.check();
         let (statistics, snapshot) = (allocator.statistics(), allocator.snapshot());
         let pending: Vec<u64> = blocks(&snapshot)
             .filter(|block| block.state == BlockState::PendingFree)

@@ -295,6 +295,8 @@ impl Machine {
 
     /// Compares the allocator with the model after a step. `grown`: the pool that may have taken memory.
     fn look(&mut self, waits: u64, grown: Option<MemPoolId>, trimmed: Option<MemPoolId>) {
+        #[cfg(debug_assertions)]
+        self.accelerator.allocator().check();
         if self.waits() > waits {
             self.model.over(|_| true);
         }

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)] // restores the type of erased pointers
 
 mod allocation;
+#[cfg(debug_assertions)]
+mod check;
 mod exact;
 mod key;
 mod mem_pools;

@@ -1,6 +1,9 @@
 //! Free blocks by position, found through the pages that they end in. Each segment has a table of pages, so listing a
 //! block costs the same however many there are.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use super::bitmap::Bitmap;
 use crate::alloc::blocks::{Block, BlockId, Blocks, Id, SegmentId, State};
 

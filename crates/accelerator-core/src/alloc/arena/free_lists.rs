@@ -1,5 +1,8 @@
 //! Lists of free blocks, and of address space without memory.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use std::collections::BTreeMap;
 
 use super::by_position::ByPosition;

@@ -2,6 +2,8 @@
 
 mod bitmap;
 mod by_position;
+#[cfg(debug_assertions)]
+mod check;
 mod claim;
 mod exact;
 mod free_lists;

@@ -44,6 +44,13 @@ pub(crate) trait Placement: Any + Debug + Send {
     /// Returns whether it has any address range.
     fn has_ranges(&self) -> bool;
 
+    /// Checks what the policy knows about its blocks.
+    ///
+    /// # Panics
+    /// If anything is wrong.
+    #[cfg(debug_assertions)]
+    fn check(&self);
+
     /// Returns the address ranges at which memory is mapped a second time, each as a segment with its blocks.
     fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)>;
 }

@@ -1,5 +1,7 @@
 //! The arenas of a device, their common settings, and the device statistics.
 
+#[cfg(debug_assertions)]
+mod check;
 mod entered;
 mod gathered;
 mod held;

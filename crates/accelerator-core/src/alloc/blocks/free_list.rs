@@ -4,6 +4,9 @@
 //! instructions. The block inserted last stays outside the bins, so a block that is split and soon merged back touches
 //! no bin. It is compared with the others by the full order, so the result of best fit does not change.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use super::tree::{self, Root};
 use super::{Block, BlockId, heap, neighbour, order};
 use crate::alloc::settings::MIN_BLOCK;

@@ -6,6 +6,12 @@
 //! comparison and a few writes, however many there are; removing one takes a number of steps that grows with the
 //! logarithm, on average over several removals.
 
+#[cfg(debug_assertions)]
+mod check;
+
+#[cfg(debug_assertions)]
+pub(super) use self::check::check;
+
 use super::{Block, BlockId};
 
 const NEXT: usize = 0;

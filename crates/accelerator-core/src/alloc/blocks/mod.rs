@@ -2,22 +2,30 @@
 
 mod base;
 mod block;
+#[cfg(debug_assertions)]
+mod check;
 mod free_list;
 mod heap;
 mod slab;
 mod slots;
 mod tree;
 mod uses;
+#[cfg(debug_assertions)]
+mod visited;
 
 use std::ops::{Deref, DerefMut};
 
 pub(crate) use self::base::Base;
 pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
+#[cfg(debug_assertions)]
+pub(crate) use self::check::Slot;
 pub(crate) use self::free_list::FreeList;
 pub(crate) use self::slab::{Id, SegmentId, Slab};
 use self::slots::Slots;
 pub(crate) use self::slots::{BlockId, SlotsMut, neighbour};
 pub(crate) use self::uses::{User, Users, Uses};
+#[cfg(debug_assertions)]
+pub(crate) use self::visited::Visited;
 
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
 pub(crate) type Order = (u64, u64, BlockId);

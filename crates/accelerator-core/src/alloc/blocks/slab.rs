@@ -1,5 +1,8 @@
 //! Vectors whose items have stable numbers.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 

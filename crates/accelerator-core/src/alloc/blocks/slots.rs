@@ -1,5 +1,8 @@
 //! The blocks of an arena, by number.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 

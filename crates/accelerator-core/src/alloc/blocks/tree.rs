@@ -4,6 +4,12 @@
 //! lower than those below it. The tree is therefore as flat as a random one, whatever the order in which sizes come and
 //! go.
 
+#[cfg(debug_assertions)]
+mod check;
+
+#[cfg(debug_assertions)]
+pub(super) use self::check::check;
+
 use super::{Block, BlockId, heap};
 
 /// The topmost block of a tree; `None` if it is empty.

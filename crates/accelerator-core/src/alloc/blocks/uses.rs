@@ -1,5 +1,8 @@
 //! Uses of blocks by streams other than their own.
 
+#[cfg(debug_assertions)]
+mod check;
+
 use super::Block;
 use super::slab::{Id, Slab, UseId};
 use crate::types::StreamId;

@@ -1,5 +1,7 @@
 //! The allocator of one device, without the types of its backend, so that it is compiled once for all backends.
 
+#[cfg(debug_assertions)]
+mod check;
 mod exact;
 mod ladder;
 mod mem_pools;

@@ -21,10 +21,10 @@ pub(super) struct Captures {
 
 /// A free that waits for the end of a capture.
 pub(super) struct Deferred {
-    block: PendingBlock,
+    pub(super) block: PendingBlock,
     /// The stream of the block.
     stream: StreamId,
-    users: Users,
+    pub(super) users: Users,
     /// The capture that the free is part of.
     capture: u64,
     /// A node after each use, and one after the work of the block's own stream; empty if the graph does not show when

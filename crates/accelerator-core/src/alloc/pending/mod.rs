@@ -1,5 +1,7 @@
 //! Freed blocks that other streams still use, until their events are complete.
 
+#[cfg(debug_assertions)]
+mod check;
 mod deferred;
 mod queues;
 

@@ -7,6 +7,8 @@ mod headroom;
 mod packed;
 mod pair;
 
+#[cfg(debug_assertions)]
+pub(crate) use self::amounts::Amounts;
 pub(crate) use self::amounts::PoolAmounts;
 pub(crate) use self::counters::{Counted, Counting, NeedsSettling, StreamCounters};
 pub(crate) use self::device::DeviceStatistics;

@@ -13,6 +13,8 @@
 //! * [`segments`] is the variant without virtual memory.
 
 mod aliases;
+#[cfg(debug_assertions)]
+mod check;
 mod cost_model;
 mod epochs;
 mod export;

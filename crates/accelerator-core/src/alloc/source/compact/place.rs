@@ -66,6 +66,11 @@ impl Placement for Compact {
         !(self.ranges.is_empty() && self.aliases.is_empty())
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        self.check_parts();
+    }
+
     fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
         let used = self.aliases.values().filter(|alias| !alias.blocks.is_empty());
         used.map(|alias| (alias.segment, alias.blocks.iter().copied().collect())).collect()
