@@ -1,5 +1,5 @@
-//! Limits on the allocator's use of host memory: none on the warm path, and little per live block. This program's
-//! global allocator counts it.
+//! Limits on the allocator's use of host memory: none on the warm path, little per live block, and none left behind by
+//! threads. This program's global allocator counts it.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 #[path = "limits/counting.rs"]
@@ -8,6 +8,8 @@ mod counting;
 mod memory;
 #[path = "limits/sizes.rs"]
 mod sizes;
+#[path = "limits/threads.rs"]
+mod threads;
 #[path = "limits/warm.rs"]
 mod warm;
 

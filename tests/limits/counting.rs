@@ -1,7 +1,12 @@
-//! A global allocator that counts per thread, so that what the harness does concurrently is not attributed to a test.
+//! A global allocator that counts per thread, so that what the harness does concurrently is not attributed to a test. For
+//! a test with a process of its own, it also counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// The bytes of all threads that are allocated and not yet freed.
+static IN_USE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     // Without a destructor, so that counting does not allocate.
@@ -29,10 +34,16 @@ pub(crate) fn reset_most() {
     COUNTS.with(|counts| counts.set(Counts { most: counts.get().in_use, ..counts.get() }));
 }
 
+/// Returns the bytes that the process has allocated and not yet freed.
+pub(crate) fn in_use_of_process() -> i64 {
+    IN_USE.load(Ordering::Relaxed)
+}
+
 pub(crate) struct Counting;
 
 impl Counting {
     fn add(size: usize) {
+        IN_USE.fetch_add(size as i64, Ordering::Relaxed);
         // A thread that is exiting has no counts any more.
         let _ = COUNTS.try_with(|counts| {
             let Counts { calls, in_use, most } = counts.get();
@@ -42,6 +53,7 @@ impl Counting {
     }
 
     fn remove(size: usize) {
+        IN_USE.fetch_sub(size as i64, Ordering::Relaxed);
         let _ = COUNTS.try_with(|counts| {
             let in_use = counts.get().in_use - size as i64;
             counts.set(Counts { in_use, ..counts.get() });
