@@ -1,6 +1,8 @@
 //! Fixed bugs, one file each.
 #![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
+#[path = "regression/captured_host_copies.rs"]
+mod captured_host_copies;
 #[path = "regression/careless_hooks.rs"]
 mod careless_hooks;
 #[path = "regression/compact.rs"]

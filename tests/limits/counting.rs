@@ -1,5 +1,5 @@
-//! A global allocator that counts per thread, so that what the harness does concurrently is not attributed to a test. For
-//! a test with a process of its own, it also counts for the whole process.
+//! A global allocator that counts per thread, so that what the harness does concurrently is not attributed to a test.
+//! For a test with a process of its own, it also counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -108,6 +108,8 @@ impl EventFlags {
 ///   not stop its work either. Dropping the backend waits for all work that was submitted, also to streams that were
 ///   dropped before, or cancels it. Then nothing uses memory any more, and the backend gives its own back. The core
 ///   drops neither a backend that it has opened nor a stream of it. Programs that use a backend without the core do.
+/// * [`Ptr`](Self::Ptr) keeps what [`DevicePtr`] says, since the core passes what [`offset`](DevicePtr::offset) returns
+///   to the driver.
 /// * No method panics or calls back into the core.
 ///
 /// *For allocator authors.* Callers of the unsafe methods uphold the conditions that each method lists. The allocator

@@ -254,9 +254,10 @@ impl<B: Backend> Buffer<B> {
         stream: Stream<B>,
     ) -> DriverResult<()> {
         let backend = self.accelerator.backend();
+        stream.refuse_capture()?;
         // SAFETY: The device's end is inside the allocation. The host's end is a slice of `len` bytes that the caller
         // borrows until this function returns. It returns after `synchronize`: from then on, even if that failed,
-        // nothing submitted before touches host memory.
+        // nothing submitted before touches host memory. No graph has the copy, since the stream does not capture.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
         copied.and_then(|()| backend.synchronize(stream.native()))
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::{Backend, StreamKind};
 use crate::sync::{Table, lock};
-use crate::types::{Device, Error, Result, StreamId};
+use crate::types::{Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId};
 
 /// The number of streams of one priority that [`Accelerator::stream`](crate::Accelerator::stream) makes before it hands
 /// out the first again. PyTorch: `kStreamsPerPool`.
@@ -18,6 +18,12 @@ pub const STREAMS_PER_PRIORITY: usize = 32;
 /// This is a handle, and `Copy`. The stream itself lives as long as its device, so dropping a handle while work is
 /// pending has no effect on that work. PyTorch: `torch.Stream`.
 pub struct Stream<B: Backend>(&'static StreamState<B>);
+
+const BEING_CAPTURED: DriverError = DriverError::refused(
+    DriverErrorKind::InvalidArgument,
+    "copy",
+    "the stream is being captured as a graph, for which the host's memory may be gone",
+);
 
 struct StreamState<B: Backend> {
     id: StreamId,
@@ -76,6 +82,15 @@ impl<B: Backend> Stream<B> {
     /// [`Error::Driver`].
     pub fn is_capturing(self) -> Result<bool> {
         self.0.owner.device.driver_result(self.0.backend.is_capturing(&self.0.native))
+    }
+
+    /// Fails while work on the stream is captured. This comes ahead of a copy of host memory that is lent for one call:
+    /// captured, the copy would run at each launch of the graph.
+    pub(crate) fn refuse_capture(self) -> DriverResult<()> {
+        match self.0.backend.is_capturing(&self.0.native)? {
+            true => Err(BEING_CAPTURED),
+            false => Ok(()),
+        }
     }
 
     /// The device instance that the stream belongs to.

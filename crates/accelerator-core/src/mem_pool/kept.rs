@@ -198,8 +198,10 @@ impl<B: Backend> Kept<B> {
             Direction::ToDevice => (device, host),
         };
         let (backend, stream) = (self.accelerator.backend(), self.accelerator.default_stream());
+        stream.refuse_capture()?;
         // SAFETY: The pool has mapped pages at the piece, which nothing else uses while the pool is closed. The block
-        // has as many bytes there, and is not used before `synchronize` has returned.
+        // has as many bytes there, and is not used before `synchronize` has returned. No graph has the copy, since the
+        // stream does not capture.
         let copied = unsafe { backend.copy(to, from, piece.len, stream.native()) };
         copied.and(backend.synchronize(stream.native()))
     }
