@@ -27,7 +27,7 @@ thread_local!(static HELD: RefCell<Vec<Buffer<Sim>>> = const { RefCell::new(Vec:
 fn work(number: u64, accelerator: &'static Accelerator<Sim>, pool: &MemPool<Sim>, left: &Mutex<Vec<Buffer<Sim>>>) {
     let (own, other) = (accelerator.stream(0).unwrap(), accelerator.default_stream());
     // Every fourth thread does enough to own the lock of its stream.
-    let rounds = if number % 4 == 0 { 1500 } else { 20 };
+    let rounds = if number.is_multiple_of(4) { 1500 } else { 20 };
     for round in 0..rounds {
         let buffer = accelerator.allocate(1 + round * 700 % (64 * KIB), own).unwrap();
         // Few blocks wait for the other stream at a time, so that they need no more slots than there are at first.
