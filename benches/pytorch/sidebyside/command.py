@@ -47,6 +47,8 @@ def parser():
     parser.add_argument("--instructions-only", action="store_true",
                         help="count instructions, which are the same in every run; measure no times and write nothing")
     parser.add_argument("--no-write", action="store_true", help="print the tables, but leave the document as it is")
+    parser.add_argument("--traces", type=pathlib.Path, metavar="FOLDER",
+                        help="replay the traces in this folder, too: NAME.trace.zst")
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "target/pytorch-benchmark", metavar="FOLDER",
                         help="where downloads and builds go, except for our own program "
                              "[default: target/pytorch-benchmark]")
@@ -64,7 +66,9 @@ def side_by_side(options):
     writes = not (options.no_write or options.instructions_only)
     if writes:
         document.with_part(DOCUMENT, "")  # fail now, not after minutes
-    models, others = ({} if options.instructions_only else traces(ROOT, cache, folders) for folders in [MODELS, JOBS])
+    jobs = {} if options.instructions_only else traces(ROOT, cache, [*MODELS, *JOBS])
+    if jobs and options.traces:
+        jobs |= traces(options.traces, cache, ["."])
     built = build(fetch.fetch(cache), cache)
     both = measure.Pair(PyTorch(built.bench, built.replay), Ours(built.accel))
     policies = measure.Pair(Ours(built.accel, (), ROOMY), Ours(built.accel, ("--conf", "policy:compact"), ROOMY))
@@ -76,12 +80,12 @@ def side_by_side(options):
         return print(text(parts, notes(counting=True)))
     effort = QUICK if options.quick else FULL
     benches = measure.benches(both, tables.THREADS, effort)
-    loops, calls = (measure.replays(both, models, effort, clock) for clock in [LOOP, CALLS])
+    loops, calls = (measure.replays(both, jobs, effort, clock) for clock in [LOOP, CALLS])
     compact = measure.benches(policies, {scenario: [1] for scenario in tables.COMPACT_ROWS}, effort)
-    jobs = measure.replays(policies, {**models, **others}, effort, LOOP, same_work=False)
+    compact_jobs = measure.replays(policies, jobs, effort, LOOP, same_work=False)
 
     parts = [tables.operations(benches, counts, loops), tables.threads(benches), tables.traces(loops, calls),
-             tables.compact(compact, of_policies, jobs)]
+             tables.compact(compact, of_policies, compact_jobs)]
     result = text(parts, notes(counting, effort, options.quick))
     print(result)
     if writes:

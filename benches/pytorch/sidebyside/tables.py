@@ -23,7 +23,7 @@ ROWS = {
     "shared": Row(300, 8),
     "stats": Row(700, 1),
 }
-FASTER_ON_TRACES = 7
+FASTER_ON_TRACES = 10
 # What `policy:compact` may cost, relative to the default: in an operation, and in a whole job.
 COMPACT_ROWS = ["small", "large", "lifo", "random", "xstream"]
 COMPACT_AT_MOST = 1.25

@@ -65,7 +65,7 @@ class Traces(unittest.TestCase):
                          ["minimum of each column", "", "400", "50.0", "4.0×", "100", "50.0", "2.0×"])
         self.assertEqual(part.limits, 0)
         part = tables.operations(one_thread([453], [37]), {}, self.replays)
-        self.assertEqual(row(part, "traces ")[1:], ["580", "80.0", "7.2×", "7×", "–", "–", "met"])
+        self.assertEqual(row(part, "traces ")[1:], ["580", "80.0", "7.2×", "10×", "–", "–", "**not met**: time"])
 
 
 class Compact(unittest.TestCase):
