@@ -23,9 +23,9 @@ computed.
 What the recording cannot see:
 
 - Memory that an operator allocates and frees inside itself: the partial sums of most reductions, sort and scan
-  buffers, cuDNN workspaces. Only three kinds are added by hand: cuBLAS workspaces (1 MiB at the first addmm and 32
-  MiB at the first mm or bmm of a stream, kept), the two temporary tensors of the backward pass of flash attention,
-  and the partial sums of column sums (gradients of biases).
+  buffers, cuDNN workspaces. Only three kinds are added by hand in all jobs: cuBLAS workspaces (1 MiB at the first
+  addmm and 32 MiB at the first mm or bmm of a stream, kept), the two temporary tensors of the backward pass of flash
+  attention, and the partial sums of column sums (gradients of biases). speech_ctc_train adds the tables of its loss.
 - Values: the job draws quantities that depend on them (tokens per expert, lengths of requests, sizes of images) from a
   seeded random generator.
 - An operator that PyTorch splits up below the dispatcher counts as one.
@@ -50,7 +50,8 @@ import sys
 import tempfile
 import warnings
 
-FILES = ["diffusion", "language", "serving", "sparse", "vision"]  # the modules with jobs
+# The modules with jobs.
+FILES = ["diffusion", "fresh", "fresh_batches", "language", "serving", "sparse", "vision"]
 NO_DEVICE = "RECORD_NO_DEVICE"
 
 
