@@ -97,10 +97,11 @@ fn another() -> Outcome {
 }
 
 fn failed_wait() -> Outcome {
-    // The copy looks at the context, and then the wait does. Only the wait makes the other calls.
+    // The question whether the stream captures looks at the context, then the copy does, and then the wait. Only the
+    // wait makes the other calls.
     failures::failed_wait::<Cuda>(&[
         ("cuStreamSynchronize", 1..=1),
-        ("cuCtxGetCurrent", 2..=2),
+        ("cuCtxGetCurrent", 3..=3),
         ("cuThreadExchangeStreamCaptureMode", 1..=1),
     ])
 }
