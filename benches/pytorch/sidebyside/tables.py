@@ -92,13 +92,14 @@ def threads(benches):
 
 
 def scaled(alone, together):
-    """Returns the throughput, the cells of its row, and whether it counts."""
-    least = min(line.ns for line in alone)
-    # Not the fastest round: in that one, the threads may have taken turns.
-    busiest = max(together, key=lambda line: line.busy_cores)
-    throughput = least / busiest.ns
-    cells = f"{ns(least)} | {ns(busiest.ns)} | {down(busiest.busy_cores, 2)} | {down(throughput, 2)}"
-    return throughput, cells, busiest.busy_cores >= BUSY_CORES
+    """Returns the throughput, the cells of its row, and whether it counts: of the median round in which the threads
+    did not take turns. One thread and several are compared within a round, since the machine's speed changes."""
+    rounds = sorted(zip(alone, together), key=lambda both: both[0].ns / both[1].ns)
+    busy = [both for both in rounds if both[1].busy_cores >= BUSY_CORES]
+    one, all_threads = busy[(len(busy) - 1) // 2] if busy else max(rounds, key=lambda both: both[1].busy_cores)
+    throughput = one.ns / all_threads.ns
+    cells = f"{ns(one.ns)} | {ns(all_threads.ns)} | {down(all_threads.busy_cores, 2)} | {down(throughput, 2)}"
+    return throughput, cells, bool(busy)
 
 
 def traces(loops, calls):

@@ -85,9 +85,9 @@ class Compact(unittest.TestCase):
 
 class Threads(unittest.TestCase):
     def part(self, two, four):
-        benches = one_thread([400], [20])
-        benches["small", 2] = Pair([line("small", 800, 2, 1600)], two)
-        benches["shared", 4] = Pair([line("shared", 800, 4, 1000)], four)
+        benches = one_thread([400] * len(two), [20] * len(two))
+        benches["small", 2] = Pair([line("small", 800, 2, 1600)] * len(two), two)
+        benches["shared", 4] = Pair([line("shared", 800, 4, 1000)] * len(two), four * len(two))
         return tables.threads(benches)
 
     def results(self, *arguments):
@@ -108,4 +108,8 @@ class Threads(unittest.TestCase):
         turns = line("small", 10, 2, 12.4)
         self.assertEqual(self.results([turns], [line("shared", 25, 4, 50)])[1], tables.TOOK_TURNS)
         part = self.part([turns, line("small", 11, 2, 20)], [line("shared", 25, 4, 50)])
-        self.assertIn("| 11.0 | 1.81 | 1.81 |", part.lines[3])  # the busiest round
+        self.assertIn("| 11.0 | 1.81 | 1.81 |", part.lines[3])
+
+    def test_the_median_round_is_shown(self):
+        part = self.part([line("small", each, 2, 2 * each) for each in (10, 20, 12.5)], [line("shared", 25, 4, 50)])
+        self.assertIn("| 12.5 | 2.00 | 1.60 |", part.lines[3])
