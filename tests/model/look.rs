@@ -119,6 +119,9 @@ impl<B: Driver> Machine<B> {
         let unmapped = self.waited_to_unmap(seen);
         if unmapped {
             self.model.streams.may_have_waited();
+            if reuse.is_some() {
+                self.model.may_have_polled(); // after the wait
+            }
         }
         let snapshot = self.accelerator.allocator().snapshot();
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);

@@ -135,16 +135,22 @@ impl Model {
         self.entries.iter_mut().filter_map(|entry| entry.pending.as_mut()).flatten().for_each(|used| used.sure = false);
     }
 
+    /// Records that the allocator may have polled every event, and so may have dropped uses that may have been over.
+    pub(crate) fn may_have_polled(&mut self) {
+        let Self { entries, streams, .. } = self;
+        for used in entries.iter_mut().filter_map(|entry| entry.pending.as_mut()).flatten() {
+            used.sure &= streams.over(used.point) == Over::No;
+        }
+    }
+
     /// Records that the allocator polled every event and dropped the uses that were over. Uses that may have been over
     /// may have been dropped.
     pub(crate) fn forget_uses_that_are_over(&mut self) {
         let Self { entries, streams, .. } = self;
         for uses in entries.iter_mut().filter_map(|entry| entry.pending.as_mut()) {
             uses.retain(|used| !used.sure || streams.over(used.point) != Over::Yes);
-            for used in uses {
-                used.sure &= streams.over(used.point) == Over::No;
-            }
         }
+        self.may_have_polled();
     }
 
     /// Takes the segments of a snapshot, and counts those that were added and removed.

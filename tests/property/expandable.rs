@@ -1,10 +1,12 @@
 //! Programs that switch expandable segments on and off.
 
 use accelerator_conformance::{Call, Faulty, Sim};
+use accelerator_core::MIB;
 use proptest::strategy::Strategy;
 
 use super::model::machine::{Driver, Machine};
-use super::model::program::expandable_programs;
+use super::model::program::{Op, expandable_programs};
+use super::model::settings::Settings;
 use super::{a_pair_fails, check, faulty, one_call_fails, without_failing_allocations};
 
 /// Checks that everything allocated was released, including address space.
@@ -34,6 +36,30 @@ fn the_allocator_equals_the_model_on_streams_that_wait() {
         machine.run(&program.ops);
         finish(machine);
     });
+}
+
+/// Without caching, a poll that frees a block may give back its page, for which it waits. What is over because of that
+/// wait, it finds as well.
+#[test]
+fn a_poll_that_waits_to_unmap_finds_more_uses_that_are_over() {
+    let expandable = |on| Op::Configure(Settings { expandable: Some(on), ..Settings::default() });
+    let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB);
+    machine.run(&[
+        Op::Hold(1),
+        Op::Hold(2),
+        expandable(true),
+        Op::Allocate { bytes: 1, stream: 1 },
+        expandable(false),
+        Op::Allocate { bytes: 1, stream: 0 },
+        Op::RecordUse { nth: 1, stream: 0 },
+        Op::RecordUse { nth: 0, stream: 1 },
+        Op::RecordUse { nth: 0, stream: 2 },
+        Op::Free { nth: 0 },
+        Op::Free { nth: 0 },
+        Op::Configure(Settings { caching: Some(false), ..Settings::default() }),
+        Op::Allocate { bytes: 1, stream: 0 },
+    ]);
+    finish(machine);
 }
 
 #[test]
