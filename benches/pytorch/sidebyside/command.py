@@ -9,7 +9,7 @@ from . import document, fetch, machine, measure, tables
 from .build import HERE, ROOT, build
 from .failure import Failure
 from .sides import CALLS, LOOP, Effort, Ours, PyTorch
-from .traces import JOBS, MODELS, traces
+from .traces import RECORDED, traces
 
 FULL = Effort(rounds=5, repetitions=3, milliseconds=100, replays=15)
 QUICK = Effort(rounds=2, repetitions=3, milliseconds=20, replays=5)
@@ -66,7 +66,7 @@ def side_by_side(options):
     writes = not (options.no_write or options.instructions_only)
     if writes:
         document.with_part(DOCUMENT, "")  # fail now, not after minutes
-    jobs = {} if options.instructions_only else traces(ROOT, cache, [*MODELS, *JOBS])
+    jobs = {} if options.instructions_only else traces(ROOT, cache, RECORDED)
     if jobs and options.traces:
         jobs |= traces(options.traces, cache, ["."])
     built = build(fetch.fetch(cache), cache)

@@ -4,8 +4,7 @@ import subprocess
 
 from .failure import Failure
 
-MODELS = ["tests/data/models", "crates/accelerator-cli/traces"]
-JOBS = ["tests/data/jobs"]
+RECORDED = ["tests/data/models", "crates/accelerator-cli/traces", "tests/data/jobs"]
 # At the end both sides print their state, which must be equal.
 LAST_LINES = b"stats\nsnapshot\n"
 

@@ -208,8 +208,17 @@ impl Store {
     /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
     fn count_freed(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
-        let (before, behind) = near;
-        let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
+        let split = self.split_by_free(id, near);
+        let Block { pool, size, requested, .. } = self.blocks[id];
+        let oversize = self.config.is_oversize(size);
+        count(&mut self.counters, Counted { pool, bytes: size, requested, oversize, split })
+    }
+
+    /// Returns by how much the free blocks that share their segment with others change if a block becomes free next to
+    /// these free neighbours.
+    #[inline(always)]
+    pub(super) fn split_by_free(&self, id: BlockId, (before, behind): Neighbours) -> Pair {
+        let Block { size, expandable, mut previous, mut next, .. } = self.blocks[id];
         let mut merged = Pair::default();
         if let Some(block) = before.map(|before| &self.blocks[before]) {
             merged = merged + Pair::new(1, block.size as i64);
@@ -219,14 +228,12 @@ impl Store {
             merged = merged + Pair::new(1, block.size as i64);
             next = block.next;
         }
-        let split = match previous.is_some() || next.is_some() {
+        match previous.is_some() || next.is_some() {
             // Free pages of expandable segments can always go back to the driver.
             _ if expandable => Pair::default(),
             true => Pair::new(1 - merged.0[0], size as i64),
             false => Pair::default() - merged,
-        };
-        let oversize = self.config.is_oversize(size);
-        count(&mut self.counters, Counted { pool, bytes: size, requested, oversize, split })
+        }
     }
 
     /// Splits bytes off both ends of a block that is on no list, and lists the resulting blocks.

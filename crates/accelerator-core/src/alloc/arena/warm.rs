@@ -210,7 +210,7 @@ impl Store {
         clock: impl Fn() -> u32,
     ) -> Counting {
         let Block { size, requested, .. } = self.blocks[id];
-        if self.counters.may_refuse_free::<LARGE>(size) && self.refuses_free::<LARGE, EXPANDABLE>(id) {
+        if self.counters.may_refuse_free::<LARGE>(size) && self.refuses_free::<LARGE>(id) {
             return Err(NeedsSettling);
         }
         let Self { blocks, free, counters, .. } = self;
@@ -256,22 +256,10 @@ impl Store {
     /// need to know.
     #[cold]
     #[inline(never)]
-    fn refuses_free<const LARGE: bool, const EXPANDABLE: bool>(&self, id: BlockId) -> bool {
-        let Block { size, expandable, mut previous, mut next, .. } = self.blocks[id];
-        let (mut more, mut merged) = (1, 0);
-        if let Some(before) = self.blocks.free(previous) {
-            (more, merged) = (more - 1, merged + self.blocks[before].size as i64);
-            previous = self.blocks[before].previous;
-        }
-        if let Some(behind) = self.blocks.free(next) {
-            (more, merged) = (more - 1, merged + self.blocks[behind].size as i64);
-            next = self.blocks[behind].next;
-        }
-        let split = match previous.is_some() || next.is_some() {
-            _ if EXPANDABLE && expandable => Packed::default(),
-            true => Packed::new(more, size as i64),
-            false => Packed::new(more - 1, -merged),
-        };
-        self.counters.refuses_free::<LARGE>(size, split)
+    fn refuses_free<const LARGE: bool>(&self, id: BlockId) -> bool {
+        let Block { size, previous, next, .. } = self.blocks[id];
+        let free = (self.blocks.free(previous), self.blocks.free(next));
+        let [count, bytes] = self.split_by_free(id, free).0;
+        self.counters.refuses_free::<LARGE>(size, Packed::new(count, bytes))
     }
 }
