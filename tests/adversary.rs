@@ -1,0 +1,119 @@
+//! Random programs on a device that does its worst within the contract: work runs late and in any permitted order,
+//! streams use memory without waiting for one another, and freed memory is poisoned.
+//!
+//! A shadow of the physical memory judges the allocator: no byte may be handed out while anybody may still use it. The
+//! bytes that programs read back are compared with those of a program without streams, and allocated bytes with the sum
+//! over all live blocks.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers, too, which clippy does not treat as tests
+
+#[path = "adversary/captured.rs"]
+mod captured;
+mod cases;
+#[path = "adversary/device/mod.rs"]
+mod device;
+#[path = "adversary/machine.rs"]
+mod machine;
+#[path = "adversary/owned.rs"]
+mod owned;
+#[path = "adversary/program.rs"]
+mod program;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use accelerator_core::{Accelerator, Stat};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any};
+use proptest::sample::Index;
+
+use device::{Adversary, Plan};
+use machine::Machine;
+use program::{Program, programs};
+
+/// Runs a property under the name of the test, which is the name of the current thread.
+fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(&S::Value)) {
+    cases::check(std::thread::current().name().unwrap(), cases, inputs, property);
+}
+
+fn run(program: &Program) {
+    let _alone = Adversary::alone();
+    let mut machine = Machine::new(program);
+    machine.run(&program.ops, program.plan);
+    machine.finish();
+}
+
+/// Runs a program in which driver calls fail, given the number of calls that it makes.
+fn run_failing(program: &Program, plan: impl FnOnce(u64) -> Plan) {
+    let _alone = Adversary::alone();
+    let mut machine = Machine::new(program);
+    let calls = machine.run(&program.ops, Plan::None);
+    machine.finish();
+    let mut machine = Machine::new(program);
+    machine.run(&program.ops, plan(calls.max(1)));
+    machine.finish();
+}
+
+#[test]
+fn no_byte_is_handed_out_while_anybody_may_still_use_it() {
+    check(1000, programs(80), run);
+}
+
+/// A call fails, or two calls, or all from some call on. Afterwards, calls succeed again, and nothing is lost.
+#[test]
+fn nor_when_driver_calls_fail() {
+    let plans = (programs(60), any::<Index>(), any::<Index>(), 0..3);
+    check(300, plans, |(program, first, second, kind)| {
+        run_failing(program, |calls| {
+            let [first, second] = [first, second].map(|nth| 1 + nth.index(calls as usize) as u64);
+            match kind {
+                0 => Plan::One(first),
+                1 => Plan::Two(first, second),
+                _ => Plan::From(first),
+            }
+        });
+    });
+}
+
+#[test]
+fn nor_between_threads() {
+    check(60, vec(programs(150), 3), |programs| {
+        let _alone = Adversary::alone();
+        let mut machine = Machine::new(&programs[0]);
+        let threads = programs.iter().map(|program| {
+            let ops: Vec<_> = program.ops.iter().filter(|op| op.is_private()).cloned().collect();
+            (machine.beside(), ops)
+        });
+        let mut threads: Vec<_> = threads.collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| read_peaks(machine.device, &over));
+            let running = threads.iter_mut().map(|(other, ops)| {
+                scope.spawn(|| {
+                    other.run(ops, Plan::None);
+                    other.free_all();
+                })
+            });
+            let ended: Vec<_> = running.collect::<Vec<_>>().into_iter().map(ScopedJoinHandle::join).collect();
+            over.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+            ended.into_iter().for_each(|ended| ended.unwrap());
+        });
+        let peaks: Vec<_> = threads.iter().map(|(other, _)| other.tally.peak.load(Ordering::Relaxed)).collect();
+        let peak = machine.device.allocator().statistics().allocated_bytes.all.peak;
+        let possible = *peaks.iter().max().unwrap()..=peaks.iter().sum();
+        assert!(possible.contains(&peak), "the peak is {peak}, and those of the threads are {peaks:?}");
+        drop(threads);
+        machine.finish();
+    });
+}
+
+/// Reads statistics until a flag is set: no peak is below a value that was read before.
+fn read_peaks(device: &Accelerator<Adversary>, over: &AtomicBool) {
+    let mut highest = 0;
+    while !over.load(Ordering::Relaxed) {
+        let Stat { current, peak, .. } = device.allocator().statistics().allocated_bytes.all;
+        assert!(peak >= highest.max(current), "a peak of {peak} was read, after {highest}, with {current} allocated");
+        highest = peak;
+        std::thread::yield_now();
+    }
+}

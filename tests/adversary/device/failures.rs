@@ -1,0 +1,66 @@
+//! Driver calls that fail on demand.
+
+use std::sync::Mutex;
+
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+
+/// Which of the next calls fail. The first call from now on has number 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// None.
+    #[default]
+    None,
+    /// This one.
+    One(u64),
+    /// Both of these.
+    Two(u64, u64),
+    /// This one and all later ones.
+    From(u64),
+    /// Requests for memory: so many of them.
+    Memory(u64),
+}
+
+/// The calls so far, and the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    calls: u64,
+    plan: Plan,
+}
+
+impl Failures {
+    /// Sets the plan and starts counting again. Returns the number of calls before.
+    pub(crate) fn plan(&self, plan: Plan) -> u64 {
+        std::mem::replace(&mut *lock(&self.0), Counted { calls: 0, plan }).calls
+    }
+
+    /// Counts a call, and fails it if that is planned.
+    pub(crate) fn enter(&self, call: &'static str) -> DriverResult<()> {
+        let mut counted = lock(&self.0);
+        counted.calls += 1;
+        let number = counted.calls;
+        let fails = match counted.plan {
+            Plan::None | Plan::Memory(_) => false,
+            Plan::One(nth) => number == nth,
+            Plan::Two(first, second) => number == first || number == second,
+            Plan::From(first) => number >= first,
+        };
+        let error = DriverError::refused(DriverErrorKind::Other, call, "the test makes this call fail");
+        if fails { Err(error) } else { Ok(()) }
+    }
+
+    /// Like [`Self::enter`], for a call that requests memory.
+    pub(crate) fn enter_for_memory(&self, call: &'static str) -> DriverResult<()> {
+        self.enter(call)?;
+        let mut counted = lock(&self.0);
+        let Plan::Memory(left) = &mut counted.plan else { return Ok(()) };
+        if *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        Err(DriverError::refused(DriverErrorKind::OutOfMemory, call, "the test makes this request fail"))
+    }
+}

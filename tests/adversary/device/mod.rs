@@ -1,0 +1,453 @@
+//! A device that does its worst within the contract of a backend.
+//!
+//! It is the engine of the simulated drivers, used as a backend. Its memory has real bytes, and its streams run late,
+//! in any order that the contract permits, which a seed chooses. Memory that is given back is gone: work that still
+//! touches it fails. A [shadow](shadow::Shadow) checks each block that the allocator hands out.
+#![allow(unsafe_code, reason = "the backend traits are unsafe to implement")]
+
+mod clock;
+mod failures;
+mod graphs;
+mod pages;
+pub(crate) mod shadow;
+mod state;
+
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::backend_kit::{Captures, EventCapture, lock};
+use accelerator_core::{
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, Graphs,
+    MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
+};
+use sim_engine::{Device, Error, Face, Lent, Operation, Position, Source, Target, Waited, Work};
+
+use self::clock::Clock;
+use self::failures::Failures;
+pub(crate) use self::failures::Plan;
+use self::graphs::Captured;
+use self::shadow::{Shadow, Touch};
+use self::state::{LaneHandle, Session};
+
+/// One device. All devices of the process share the engine, so one program runs at a time: see [`Adversary::alone`].
+#[derive(Debug)]
+pub(crate) struct Adversary {
+    number: usize,
+    properties: DeviceProperties,
+    captures: Captures<Captured>,
+    failures: Failures,
+    maps: bool,
+}
+
+/// An address of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address(u64);
+
+impl DevicePtr for Address {
+    fn offset(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+
+    fn trace_address(self) -> u64 {
+        self.0
+    }
+}
+
+/// A stream: a lane of the engine, and its number in the shadow.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    handle: LaneHandle,
+    pub(crate) number: usize,
+}
+
+/// An event, with its last record.
+#[derive(Debug)]
+pub(crate) struct Recorded(Mutex<Record>);
+
+#[derive(Clone, Debug)]
+enum Record {
+    Never,
+    At(Position, Clock),
+    /// Boxed, because the other variants are smaller.
+    InCapture(Box<(EventCapture, Clock)>),
+}
+
+impl Adversary {
+    /// Makes a device with this much memory, with virtual memory or without. The seed chooses the order of the work.
+    pub(crate) fn new(memory: u64, maps: bool, seed: u64) -> Self {
+        let mut properties = DeviceProperties::new("Adversary", memory);
+        properties.driver = "simulated".to_owned();
+        properties.alignment = 2 * MIB;
+        let mut session = Session::new();
+        let engine = session.engine_mut();
+        engine.random.seed(seed);
+        engine.devices.push(Device::new(memory));
+        let number = engine.devices.len() - 1;
+        session.shadows.push(Shadow::default());
+        Self { number, properties, captures: Captures::new(), failures: Failures::default(), maps }
+    }
+
+    /// Keeps other programs from running until the guard is dropped, so that the seed decides everything.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes calls fail from now on. Returns the number of calls that could fail before this.
+    pub(crate) fn fail(&self, plan: Plan) -> u64 {
+        self.failures.plan(plan)
+    }
+
+    /// Notes that the allocator has given memory to a stream.
+    pub(crate) fn handed_out(&self, at: Address, len: u64, stream: &Lane) {
+        let captured = self.captures.is_capturing(stream.number as u64);
+        let mut session = Session::new();
+        let spans = session.spans(at.0, len);
+        let covered: u64 = spans.iter().map(|span| span.range.end - span.range.start).sum();
+        let shadow = &mut session.shadows[self.number];
+        if covered < len {
+            shadow.found.push(format!("{len} bytes at {:#x} were given out, of which {covered} have memory", at.0));
+        }
+        shadow.hand_out(stream.number, captured, &spans);
+    }
+
+    /// Notes that pinned memory has been given to the host.
+    pub(crate) fn handed_out_to_host(&self, at: NonNull<u8>, len: u64) {
+        let mut session = Session::new();
+        let spans = session.spans(at.addr().get() as u64, len);
+        session.shadows[self.number].hand_out_to_host(&spans);
+    }
+
+    /// Whether work that starts now on a stream comes after all conflicting work on these bytes.
+    pub(crate) fn is_ordered(&self, at: Address, len: u64, writes: bool, stream: &Lane) -> bool {
+        let session = Session::new();
+        session.shadows[self.number].is_ordered(stream.number, &session.spans(at.0, len), writes)
+    }
+
+    /// Runs a kernel that uses a whole range: it fills some parts of it, or only reads.
+    ///
+    /// # Safety
+    /// The range is valid until the stream has done the work.
+    pub(crate) unsafe fn kernel(
+        &self,
+        (at, len): (Address, u64),
+        parts: &[(u64, u64)],
+        value: Option<u8>,
+        stream: &Lane,
+    ) -> DriverResult<()> {
+        self.failures.enter("kernel")?;
+        let fill = |(offset, len): &(u64, u64)| value.map(|value| Work::fill(at.0 + offset, value, *len));
+        let work = parts.iter().filter_map(fill).chain([Work::Nothing]).collect();
+        self.work("a kernel", stream, work, &[(at.0, len, value.is_some())])
+    }
+
+    /// Returns what was found wrong so far, and forgets it.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        std::mem::take(&mut Session::new().shadows[self.number].found)
+    }
+
+    /// Returns the bytes of memory in use.
+    pub(crate) fn used(&self) -> u64 {
+        let session = Session::new();
+        session.engine().devices[self.number].used
+    }
+
+    /// Forgets all that the engine keeps of the device, which must not be used any more.
+    pub(crate) fn retire(&self) {
+        let mut session = Session::new();
+        session.shadows[self.number] = Shadow::default();
+        let (number, engine) = (self.number, session.engine_mut());
+        engine.drop_work(|_, lane| lane.device == number);
+        let lanes: Vec<_> = engine.ends(|_, lane| lane.device == number);
+        lanes.iter().for_each(|end| engine.close_lane(end.lane));
+        engine.violations.clear();
+    }
+
+    /// Submits work that touches these ranges of addresses, each written or only read, or captures it.
+    fn work(
+        &self,
+        what: &'static str,
+        stream: &Lane,
+        work: Vec<Work>,
+        ranges: &[(u64, u64, bool)],
+    ) -> DriverResult<()> {
+        let mut session = Session::new();
+        let spans = |(at, len, writes): &(u64, u64, bool)| {
+            let writes = *writes;
+            session.spans(*at, *len).into_iter().map(move |span| (span, writes)).collect::<Vec<Touch>>()
+        };
+        let touches: Vec<Touch> = ranges.iter().flat_map(spans).collect();
+        let captured = self.captures.is_capturing(stream.number as u64);
+        session.shadows[self.number].submit(stream.number, captured, what, &touches);
+        let engine = session.engine_mut();
+        if !self.captures.record(stream.number as u64, || Captured { what, work: work.clone(), touches }) {
+            for work in work {
+                engine.submit(stream.handle, Operation::new(work));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until operations are over, of which the host is told.
+    fn wait_for(&self, call: &'static str, position: Position, clock: &Clock) -> DriverResult<()> {
+        let mut session = Session::new();
+        match session.wait(&[position]) {
+            Waited::Over => {
+                session.shadows[self.number].tell(clock);
+                Ok(())
+            }
+            Waited::TooLate | Waited::Never => {
+                Err(DriverError::refused(DriverErrorKind::Other, call, "the work can never be done"))
+            }
+        }
+    }
+
+    /// Lets some work happen, and returns whether operations are over. If so, the host is told.
+    fn ask(&self, position: Position, clock: &Clock) -> bool {
+        let mut session = Session::new();
+        session.advance();
+        let over = session.engine().is_over(position);
+        if over {
+            session.shadows[self.number].tell(clock);
+        }
+        over
+    }
+
+    /// Returns the end of a stream so far, and what comes before it.
+    fn end_of(&self, stream: &Lane) -> (Position, Clock) {
+        let captured = self.captures.is_capturing(stream.number as u64);
+        let session = Session::new();
+        (session.engine().end(stream.handle), session.shadows[self.number].now(stream.number, captured))
+    }
+}
+
+/// Translates an error of the engine.
+fn refused(call: &'static str, error: Error) -> DriverError {
+    let kind = match error {
+        Error::OutOfDeviceMemory | Error::OutOfHostMemory => DriverErrorKind::OutOfMemory,
+        _ => DriverErrorKind::InvalidArgument,
+    };
+    DriverError::refused(kind, call, "the simulated device refused it")
+}
+
+// SAFETY: Memory comes from the engine, which gives out each address once and keeps memory until `dealloc`, which waits
+// for the work on it. A lane runs its operations in order. An event is a position in a lane. Nothing calls the core.
+unsafe impl Backend for Adversary {
+    const KIND: DeviceKind = DeviceKind::new("adversary");
+    type Ptr = Address;
+    type Stream = Lane;
+    type Event = Recorded;
+
+    fn probe() -> Result<u32, Unavailable> {
+        Ok(1)
+    }
+
+    fn open(_: u32) -> DriverResult<Self> {
+        Ok(Self::new(64 * MIB, true, 0))
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.failures.enter("memory_info")?;
+        let session = Session::new();
+        let device = &session.engine().devices[self.number];
+        Ok(MemoryInfo::new(device.free(), device.memory, MemoryInfoSource::Driver))
+    }
+
+    fn stream(&self, _: StreamKind) -> DriverResult<Lane> {
+        self.failures.enter("stream")?;
+        let mut session = Session::new();
+        let engine = session.engine_mut();
+        let handle = engine.new_handle();
+        engine.open_lane(handle, self.number, ());
+        Ok(Lane { handle, number: session.shadows[self.number].add_stream() })
+    }
+
+    fn synchronize(&self, stream: &Lane) -> DriverResult<()> {
+        self.captures.refuse_captured(stream.number as u64, "synchronize")?;
+        let (end, clock) = self.end_of(stream);
+        let failed = self.failures.enter("synchronize");
+        if failed.is_err() {
+            // Even then, nothing touches host memory any more. But the host is told nothing.
+            let _ = Session::new().wait(&[end]);
+        }
+        failed.and_then(|()| self.wait_for("synchronize", end, &clock))
+    }
+
+    fn is_idle(&self, stream: &Lane) -> DriverResult<bool> {
+        self.failures.enter("is_idle")?;
+        self.captures.refuse_captured(stream.number as u64, "is_idle")?;
+        let (end, clock) = self.end_of(stream);
+        Ok(self.ask(end, &clock))
+    }
+
+    fn event(&self, flags: EventFlags) -> DriverResult<Recorded> {
+        self.failures.enter("event")?;
+        flags.refuse_interprocess("event")?;
+        Ok(Recorded(Mutex::new(Record::Never)))
+    }
+
+    fn record(&self, event: &Recorded, stream: &Lane) -> DriverResult<()> {
+        self.failures.enter("record")?;
+        let (end, clock) = self.end_of(stream);
+        *lock(&event.0) = match self.captures.record_event(stream.number as u64) {
+            Some(captured) => Record::InCapture(Box::new((captured, clock))),
+            None => Record::At(end, clock),
+        };
+        Ok(())
+    }
+
+    fn wait(&self, stream: &Lane, event: &Recorded) -> DriverResult<()> {
+        self.failures.enter("wait")?;
+        let (position, clock) = match lock(&event.0).clone() {
+            Record::Never => return Ok(()),
+            Record::At(position, clock) => {
+                self.captures.wait(stream.number as u64, None)?;
+                (Some(position), clock)
+            }
+            Record::InCapture(captured) => {
+                self.captures.wait(stream.number as u64, Some(&captured.0))?;
+                (None, captured.1)
+            }
+        };
+        let mut session = Session::new();
+        session.shadows[self.number].wait(stream.number, position.is_none(), &clock);
+        if let Some(position) = position {
+            let wait = Operation::new(Work::Nothing).after([position]);
+            session.engine_mut().submit(stream.handle, wait);
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self, event: &Recorded) -> DriverResult<bool> {
+        self.failures.enter("is_complete")?;
+        match lock(&event.0).clone() {
+            Record::Never => Ok(true),
+            Record::At(position, clock) => Ok(self.ask(position, &clock)),
+            Record::InCapture(captured) => Err(captured.0.unanswered("is_complete")),
+        }
+    }
+
+    fn wait_host(&self, event: &Recorded) -> DriverResult<()> {
+        self.failures.enter("wait_host")?;
+        match lock(&event.0).clone() {
+            Record::Never => Ok(()),
+            Record::At(position, clock) => self.wait_for("wait_host", position, &clock),
+            Record::InCapture(captured) => Err(captured.0.unanswered("wait_host")),
+        }
+    }
+
+    fn elapsed_ns(&self, _: &Recorded, _: &Recorded) -> DriverResult<i64> {
+        Ok(0)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<Address> {
+        self.failures.enter_for_memory("alloc")?;
+        let mut session = Session::new();
+        let engine = session.engine_mut();
+        let address = engine.allocate(self.number, len.get(), 0, 0).map_err(|error| refused("alloc", error))?;
+        Ok(Address(address))
+    }
+
+    unsafe fn dealloc(&self, at: Address, len: NonZeroU64) {
+        let mut session = Session::new();
+        let uses = session.engine().uses(at.0, len.get());
+        session.wait(&uses);
+        let engine = session.engine_mut();
+        let bytes = engine.memory.at(at.0).map(|allocation| allocation.bytes);
+        let freed = engine.free(at.0);
+        let shadow = &mut session.shadows[self.number];
+        shadow.forget(shadow::Memory::Allocation(at.0));
+        if freed.is_err() || bytes != Some(len.get()) {
+            shadow.found.push(format!("dealloc of {len} bytes at {:#x}, where {bytes:?} bytes are", at.0));
+        }
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<Address>,
+        src: Place<Address>,
+        len: NonZeroU64,
+        stream: &Lane,
+    ) -> DriverResult<()> {
+        self.failures.enter("copy")?;
+        let (to, from) = (placed("copy", dst)?, placed("copy", src)?);
+        let address = |place: &Placed| match place {
+            Placed::Known(address) => Some(*address),
+            Placed::Lent(_) => None,
+        };
+        let ranges = [(&to, true), (&from, false)];
+        let ranges = ranges.iter().filter_map(|(place, writes)| Some((address(place)?, len.get(), *writes)));
+        let ranges: Vec<_> = ranges.collect();
+        let target = match to {
+            Placed::Known(address) => Target::Memory(address),
+            Placed::Lent(lent) => Target::Pageable(lent),
+        };
+        let source = match from {
+            Placed::Known(address) => Source::Memory(address),
+            Placed::Lent(lent) => Source::Pageable(lent),
+        };
+        self.work("a copy", stream, vec![Work::Copy { target, source, bytes: len.get() }], &ranges)
+    }
+
+    unsafe fn fill(&self, dst: Address, value: u8, len: NonZeroU64, stream: &Lane) -> DriverResult<()> {
+        self.failures.enter("fill")?;
+        let ranges = [(dst.0, len.get(), true)];
+        self.work("a fill", stream, vec![Work::fill(dst.0, value, len.get())], &ranges)
+    }
+
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        self.failures.enter_for_memory("alloc_host")?;
+        let mut session = Session::new();
+        let host = &mut session.engine_mut().host;
+        let address = host.allocate(len.get() as usize, 0, None, 0).map_err(|error| refused("alloc_host", error))?;
+        let at = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize));
+        at.ok_or_else(|| refused("alloc_host", Error::OutOfHostMemory))
+    }
+
+    unsafe fn dealloc_host(&self, at: NonNull<u8>, len: NonZeroU64) {
+        let mut session = Session::new();
+        let address = at.addr().get() as u64;
+        let spans = session.spans(address, len.get());
+        let shadow = &mut session.shadows[self.number];
+        shadow.hand_out_to_host(&spans);
+        shadow.forget(shadow::Memory::Host(address));
+        if session.engine_mut().host.free(address) != Ok(len.get()) {
+            session.shadows[self.number].found.push(format!("dealloc_host of {len} bytes at {address:#x}"));
+        }
+    }
+
+    fn is_capturing(&self, stream: &Lane) -> DriverResult<bool> {
+        Ok(self.captures.is_capturing(stream.number as u64))
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Address>> {
+        self.maps.then_some(self as &dyn VirtualMemory<Address>)
+    }
+}
+
+/// One end of a copy: an address that the engine knows, or memory that the program lends.
+enum Placed {
+    Known(u64),
+    Lent(Lent),
+}
+
+fn placed(call: &'static str, place: Place<Address>) -> DriverResult<Placed> {
+    match place {
+        Place::Device(at) => Ok(Placed::Known(at.0)),
+        Place::Host(at) => {
+            let (session, address) = (Session::new(), at.addr().get() as u64);
+            let pinned = session.engine().host.containing(address).is_some();
+            Ok(if pinned { Placed::Known(address) } else { Placed::Lent(Lent(at.as_ptr())) })
+        }
+        _ => Err(DriverError::unknown_place(call)),
+    }
+}
