@@ -11,6 +11,8 @@ mod captured;
 mod cases;
 #[path = "adversary/device/mod.rs"]
 mod device;
+#[path = "adversary/host.rs"]
+mod host;
 #[path = "adversary/machine.rs"]
 mod machine;
 #[path = "adversary/owned.rs"]
@@ -48,9 +50,12 @@ fn run_failing(program: &Program, plan: impl FnOnce(u64) -> Plan) {
     let mut machine = Machine::new(program);
     let calls = machine.run(&program.ops, Plan::None);
     machine.finish();
-    let mut machine = Machine::new(program);
-    machine.run(&program.ops, plan(calls.max(1)));
-    machine.finish();
+    let (mut machine, plan) = (Machine::new(program), plan(calls.max(1)));
+    machine.run(&program.ops, plan);
+    match plan {
+        Plan::Lost(_) => machine.abandon(),
+        _ => machine.finish(),
+    }
 }
 
 #[test]
@@ -58,17 +63,19 @@ fn no_byte_is_handed_out_while_anybody_may_still_use_it() {
     check(1000, programs(80), run);
 }
 
-/// A call fails, or two calls, or all from some call on. Afterwards, calls succeed again, and nothing is lost.
+/// A call fails, or two calls, or all from some call on. Afterwards, calls succeed again, and nothing is lost. Or the
+/// device is lost at some call.
 #[test]
 fn nor_when_driver_calls_fail() {
-    let plans = (programs(60), any::<Index>(), any::<Index>(), 0..3);
+    let plans = (programs(60), any::<Index>(), any::<Index>(), 0..4);
     check(300, plans, |(program, first, second, kind)| {
         run_failing(program, |calls| {
             let [first, second] = [first, second].map(|nth| 1 + nth.index(calls as usize) as u64);
             match kind {
                 0 => Plan::One(first),
                 1 => Plan::Two(first, second),
-                _ => Plan::From(first),
+                2 => Plan::From(first),
+                _ => Plan::Lost(first),
             }
         });
     });
@@ -105,6 +112,11 @@ fn nor_between_threads() {
         drop(threads);
         machine.finish();
     });
+}
+
+#[test]
+fn kernels_that_nobody_orders_never_share_a_byte() {
+    check(200, programs(80), host::run);
 }
 
 /// Reads statistics until a flag is set: no peak is below a value that was read before.

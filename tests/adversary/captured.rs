@@ -28,8 +28,8 @@ impl Machine {
         }
         let worked = self.captured_work(&mut output, [stream, side], joins, value);
         let ended = graph.capture_end();
-        let (worked, ended) = (self.done(worked), self.done(ended));
-        if worked.and(ended).is_some() {
+        // Without some of the work, the streams may not have joined, so the end may fail, too.
+        if self.done(worked).and_then(|()| self.done(ended)).is_some() {
             self.graphs.push(Captured { graph, output, value });
         }
     }

@@ -63,7 +63,9 @@ impl Machine {
             self.step(op);
             self.judge();
         }
-        self.device.backend().fail(Plan::None)
+        // A lost device stays lost.
+        let after = if matches!(plan, Plan::Lost(_)) { Plan::Lost(1) } else { Plan::None };
+        self.device.backend().fail(after)
     }
 
     /// Frees everything and checks that nothing is left.
@@ -79,6 +81,20 @@ impl Machine {
         let statistics = allocator.statistics();
         assert_eq!(statistics.allocated_bytes.all.current, 0, "blocks are left");
         assert_eq!(self.device.backend().used(), 0, "memory is left: {statistics:?}");
+        self.device.backend().retire();
+    }
+
+    /// Drops everything on a device that is lost. What the driver does not take back stays reserved.
+    pub(crate) fn abandon(mut self) {
+        let allocator = self.device.allocator();
+        self.routes.drain(..).for_each(|(_, route)| allocator.end_allocate_to_pool(route));
+        let Self { buffers, pinned, events, pools, graphs, .. } = &mut self;
+        (buffers.clear(), pinned.clear(), events.clear(), pools.clear(), graphs.clear());
+        #[cfg(debug_assertions)]
+        allocator.check();
+        let found = self.device.backend().violations();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+        assert_eq!(allocator.statistics().allocated_bytes.all.current, 0, "blocks are left");
         self.device.backend().retire();
     }
 

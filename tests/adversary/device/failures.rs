@@ -17,6 +17,8 @@ pub(crate) enum Plan {
     Two(u64, u64),
     /// This one and all later ones.
     From(u64),
+    /// The same, because the device is lost: it does no more work.
+    Lost(u64),
     /// Requests for memory: so many of them.
     Memory(u64),
 }
@@ -46,9 +48,11 @@ impl Failures {
             Plan::None | Plan::Memory(_) => false,
             Plan::One(nth) => number == nth,
             Plan::Two(first, second) => number == first || number == second,
-            Plan::From(first) => number >= first,
+            Plan::From(first) | Plan::Lost(first) => number >= first,
         };
-        let error = DriverError::refused(DriverErrorKind::Other, call, "the test makes this call fail");
+        let is_lost = matches!(counted.plan, Plan::Lost(_));
+        let kind = if is_lost { DriverErrorKind::DeviceLost } else { DriverErrorKind::Other };
+        let error = DriverError::refused(kind, call, "the test makes this call fail");
         if fails { Err(error) } else { Ok(()) }
     }
 

@@ -44,14 +44,14 @@ struct Launches {
 // SAFETY: Captured work is kept, and runs only when a launch submits it.
 unsafe impl Graphs<Self> for Adversary {
     fn begin(&self, stream: &Lane, _: CaptureMode) -> DriverResult<()> {
-        self.failures.enter("begin")?;
+        self.enter("begin")?;
         self.captures.begin(stream.number as u64)?;
         Session::new().shadows[self.number].begin_capture();
         Ok(())
     }
 
     fn end(&self, stream: &Lane) -> DriverResult<Box<dyn ExecutableGraph<Self>>> {
-        let failed = self.failures.enter("end");
+        let failed = self.enter("end");
         let nodes = self.captures.end(stream.number as u64);
         Session::new().shadows[self.number].end_capture();
         failed?;
@@ -64,12 +64,12 @@ unsafe impl Graphs<Self> for Adversary {
     }
 
     fn mark(&self, stream: &Lane) -> DriverResult<Option<u64>> {
-        self.failures.enter("mark")?;
+        self.enter("mark")?;
         Ok(self.captures.mark(stream.number as u64))
     }
 
     fn precede(&self, marks: &[u64], stream: &Lane) -> DriverResult<Vec<bool>> {
-        self.failures.enter("precede")?;
+        self.enter("precede")?;
         Ok(self.captures.precede(marks, stream.number as u64))
     }
 }

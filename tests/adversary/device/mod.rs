@@ -136,7 +136,7 @@ impl Adversary {
         value: Option<u8>,
         stream: &Lane,
     ) -> DriverResult<()> {
-        self.failures.enter("kernel")?;
+        self.enter("kernel")?;
         let fill = |(offset, len): &(u64, u64)| value.map(|value| Work::fill(at.0 + offset, value, *len));
         let work = parts.iter().filter_map(fill).chain([Work::Nothing]).collect();
         self.work("a kernel", stream, work, &[(at.0, len, value.is_some())])
@@ -162,6 +162,26 @@ impl Adversary {
         let lanes: Vec<_> = engine.ends(|_, lane| lane.device == number);
         lanes.iter().for_each(|end| engine.close_lane(end.lane));
         engine.violations.clear();
+    }
+
+    /// Counts a call, which may be one that fails.
+    fn enter(&self, call: &'static str) -> DriverResult<()> {
+        self.failures.enter(call).inspect_err(|error| self.stop_if_lost(*error))
+    }
+
+    /// Counts a call that requests memory.
+    fn enter_for_memory(&self, call: &'static str) -> DriverResult<()> {
+        self.failures.enter_for_memory(call).inspect_err(|error| self.stop_if_lost(*error))
+    }
+
+    /// A device that is lost does no more work, which everybody knows.
+    fn stop_if_lost(&self, error: DriverError) {
+        if error.kind == DriverErrorKind::DeviceLost {
+            let mut session = Session::new();
+            let number = self.number;
+            session.engine_mut().drop_work(|_, lane| lane.device == number);
+            session.shadows[number].tell_all();
+        }
     }
 
     /// Submits work that touches these ranges of addresses, each written or only read, or captures it.
@@ -252,14 +272,14 @@ unsafe impl Backend for Adversary {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        self.failures.enter("memory_info")?;
+        self.enter("memory_info")?;
         let session = Session::new();
         let device = &session.engine().devices[self.number];
         Ok(MemoryInfo::new(device.free(), device.memory, MemoryInfoSource::Driver))
     }
 
     fn stream(&self, _: StreamKind) -> DriverResult<Lane> {
-        self.failures.enter("stream")?;
+        self.enter("stream")?;
         let mut session = Session::new();
         let engine = session.engine_mut();
         let handle = engine.new_handle();
@@ -270,7 +290,7 @@ unsafe impl Backend for Adversary {
     fn synchronize(&self, stream: &Lane) -> DriverResult<()> {
         self.captures.refuse_captured(stream.number as u64, "synchronize")?;
         let (end, clock) = self.end_of(stream);
-        let failed = self.failures.enter("synchronize");
+        let failed = self.enter("synchronize");
         if failed.is_err() {
             // Even then, nothing touches host memory any more. But the host is told nothing.
             let _ = Session::new().wait(&[end]);
@@ -279,20 +299,20 @@ unsafe impl Backend for Adversary {
     }
 
     fn is_idle(&self, stream: &Lane) -> DriverResult<bool> {
-        self.failures.enter("is_idle")?;
+        self.enter("is_idle")?;
         self.captures.refuse_captured(stream.number as u64, "is_idle")?;
         let (end, clock) = self.end_of(stream);
         Ok(self.ask(end, &clock))
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<Recorded> {
-        self.failures.enter("event")?;
+        self.enter("event")?;
         flags.refuse_interprocess("event")?;
         Ok(Recorded(Mutex::new(Record::Never)))
     }
 
     fn record(&self, event: &Recorded, stream: &Lane) -> DriverResult<()> {
-        self.failures.enter("record")?;
+        self.enter("record")?;
         let (end, clock) = self.end_of(stream);
         *lock(&event.0) = match self.captures.record_event(stream.number as u64) {
             Some(captured) => Record::InCapture(Box::new((captured, clock))),
@@ -302,7 +322,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn wait(&self, stream: &Lane, event: &Recorded) -> DriverResult<()> {
-        self.failures.enter("wait")?;
+        self.enter("wait")?;
         let (position, clock) = match lock(&event.0).clone() {
             Record::Never => return Ok(()),
             Record::At(position, clock) => {
@@ -324,7 +344,10 @@ unsafe impl Backend for Adversary {
     }
 
     fn is_complete(&self, event: &Recorded) -> DriverResult<bool> {
-        self.failures.enter("is_complete")?;
+        match self.enter("is_complete") {
+            Err(error) if error.kind == DriverErrorKind::DeviceLost => return Ok(true),
+            entered => entered?,
+        }
         match lock(&event.0).clone() {
             Record::Never => Ok(true),
             Record::At(position, clock) => Ok(self.ask(position, &clock)),
@@ -333,7 +356,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn wait_host(&self, event: &Recorded) -> DriverResult<()> {
-        self.failures.enter("wait_host")?;
+        self.enter("wait_host")?;
         match lock(&event.0).clone() {
             Record::Never => Ok(()),
             Record::At(position, clock) => self.wait_for("wait_host", position, &clock),
@@ -346,7 +369,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<Address> {
-        self.failures.enter_for_memory("alloc")?;
+        self.enter_for_memory("alloc")?;
         let mut session = Session::new();
         let engine = session.engine_mut();
         let address = engine.allocate(self.number, len.get(), 0, 0).map_err(|error| refused("alloc", error))?;
@@ -374,7 +397,7 @@ unsafe impl Backend for Adversary {
         len: NonZeroU64,
         stream: &Lane,
     ) -> DriverResult<()> {
-        self.failures.enter("copy")?;
+        self.enter("copy")?;
         let (to, from) = (placed("copy", dst)?, placed("copy", src)?);
         let address = |place: &Placed| match place {
             Placed::Known(address) => Some(*address),
@@ -395,13 +418,13 @@ unsafe impl Backend for Adversary {
     }
 
     unsafe fn fill(&self, dst: Address, value: u8, len: NonZeroU64, stream: &Lane) -> DriverResult<()> {
-        self.failures.enter("fill")?;
+        self.enter("fill")?;
         let ranges = [(dst.0, len.get(), true)];
         self.work("a fill", stream, vec![Work::fill(dst.0, value, len.get())], &ranges)
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
-        self.failures.enter_for_memory("alloc_host")?;
+        self.enter_for_memory("alloc_host")?;
         let mut session = Session::new();
         let host = &mut session.engine_mut().host;
         let address = host.allocate(len.get() as usize, 0, None, 0).map_err(|error| refused("alloc_host", error))?;

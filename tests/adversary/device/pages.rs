@@ -23,7 +23,7 @@ unsafe impl VirtualMemory<Address> for Adversary {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<Address> {
-        self.failures.enter("reserve")?;
+        self.enter("reserve")?;
         let mut session = Session::new();
         let reserved = session.engine_mut().reserve_addresses(len.get(), 0);
         reserved.map(Address).map_err(|error| refused("reserve", error))
@@ -38,7 +38,7 @@ unsafe impl VirtualMemory<Address> for Adversary {
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        self.failures.enter_for_memory("create")?;
+        self.enter_for_memory("create")?;
         let mut session = Session::new();
         let created = session.engine_mut().create_physical(self.number, len.get());
         created.map(|handle| Pages::new(handle, len)).map_err(|error| refused("create", error))
@@ -54,7 +54,7 @@ unsafe impl VirtualMemory<Address> for Adversary {
     }
 
     unsafe fn map(&self, at: Address, pages: &Pages) -> DriverResult<()> {
-        self.failures.enter("map")?;
+        self.enter("map")?;
         let (mut session, len) = (Session::new(), pages.len.get());
         let memory = &mut session.engine_mut().virtual_memory;
         let mapped = memory
@@ -67,7 +67,7 @@ unsafe impl VirtualMemory<Address> for Adversary {
     }
 
     unsafe fn unmap(&self, at: Address, len: NonZeroU64) -> DriverResult<()> {
-        self.failures.enter("unmap")?;
+        self.enter("unmap")?;
         let mut session = Session::new();
         session.shadows[self.number].unmap(&(at.0..at.0 + len.get()));
         let unmapped = session.engine_mut().unmap(at.0, len.get());

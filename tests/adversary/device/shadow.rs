@@ -111,6 +111,11 @@ impl Shadow {
         self.told.join(point);
     }
 
+    /// Notes that all work is over.
+    pub(crate) fn tell_all(&mut self) {
+        self.streams.iter().for_each(|clock| self.told.join(clock));
+    }
+
     /// Whether work that starts now on a stream comes after all conflicting accesses of these bytes.
     pub(crate) fn is_ordered(&self, stream: usize, spans: &[Span], writes: bool) -> bool {
         let now = self.now(stream, false);
