@@ -5,7 +5,7 @@
 mod rules;
 
 use rules::source::{Finding, files, report, root, sources};
-use rules::{figures, layers, links, packages, settings, table, text, uses};
+use rules::{figures, layers, links, packages, settings, table, text, trust, uses};
 
 const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
@@ -72,6 +72,19 @@ fn the_allocators_name_no_backend() {
 #[test]
 fn unsafe_stays_where_it_is_expected() {
     report(&layers::unsafe_where_not_listed(&sources(CORE)));
+}
+
+#[test]
+fn the_page_on_safety_is_true() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let page = read("docs/SAFETY.md");
+    let manifests = files("").into_iter().filter(|file| file.ends_with("/Cargo.toml"));
+    let folders = manifests.map(|file| file.trim_end_matches("/Cargo.toml").to_owned());
+    let published = folders.filter(|folder| folder.starts_with("crates/") || folder.starts_with("backends/"));
+    let crates: Vec<_> = published.map(|folder| (folder.clone(), sources(&format!("{folder}/src")))).collect();
+    let mut findings = trust::unsafe_uses("docs/SAFETY.md", &page, &crates);
+    findings.extend(trust::dependencies("docs/SAFETY.md", &page, &read("Cargo.toml")));
+    report(&findings);
 }
 
 #[test]

@@ -9,4 +9,5 @@ pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod trust;
 pub(crate) mod uses;
