@@ -9,6 +9,8 @@
 mod arguments;
 #[path = "facade/current.rs"]
 mod current;
+#[path = "facade/endings.rs"]
+mod endings;
 #[path = "facade/environment.rs"]
 mod environment;
 #[cfg(target_os = "linux")]
@@ -41,6 +43,7 @@ fn main() {
     let trials = [
         arguments::trials(),
         current::trials(),
+        endings::trials(),
         environment::trials(),
         #[cfg(target_os = "linux")]
         fork::trials(),
