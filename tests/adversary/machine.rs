@@ -76,8 +76,9 @@ impl Machine {
         allocator.empty_cache().unwrap();
         self.device.host_allocator().empty_cache().unwrap();
         self.judge();
-        #[cfg(debug_assertions)]
-        allocator.check();
+        if !self.is_shared {
+            self.count();
+        }
         let statistics = allocator.statistics();
         assert_eq!(statistics.allocated_bytes.all.current, 0, "blocks are left");
         assert_eq!(self.device.backend().used(), 0, "memory is left: {statistics:?}");
@@ -180,6 +181,7 @@ impl Machine {
             Op::EmptyCache => {
                 self.done(allocator.empty_cache());
             }
+            Op::Count => self.count(),
             Op::ResetPeaks => {
                 allocator.reset_peak_statistics();
                 self.tally.peak.store(self.tally.current.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -394,17 +396,20 @@ impl Machine {
         let backend = self.device.backend();
         let found = backend.violations();
         assert!(found.is_empty(), "{}", found.join("\n"));
-        if self.is_shared {
-            return;
-        }
         #[cfg(debug_assertions)]
-        self.device.allocator().check();
+        if !self.is_shared {
+            self.device.allocator().check();
+        }
+    }
+
+    /// Compares statistics with the sums over all blocks, which other threads must not change.
+    fn count(&self) {
         let Tally { current, peak } = &*self.tally;
         let statistics = self.device.allocator().statistics();
         let allocated = statistics.allocated_bytes.all;
         let expected = (current.load(Ordering::Relaxed), peak.load(Ordering::Relaxed));
         assert_eq!((allocated.current, allocated.peak), expected, "allocated bytes, now and at the peak");
         let reserved = statistics.reserved_bytes.all.current - statistics.paused_bytes as i64;
-        assert_eq!(reserved, backend.used() as i64, "reserved bytes, without paused ones");
+        assert_eq!(reserved, self.device.backend().used() as i64, "reserved bytes, without paused ones");
     }
 }

@@ -78,6 +78,8 @@ pub(crate) enum Op {
     Synchronize(usize),
     SynchronizeAll,
     EmptyCache,
+    /// Compares statistics. Reading them also brings them up to date, so programs do not do it after each step.
+    Count,
     ResetPeaks,
     Configure(&'static str),
     Fraction(f64),
@@ -139,10 +141,28 @@ const SETTINGS: [&str; 9] = [
 
 /// Programs in which no driver call fails.
 pub(crate) fn programs(length: usize) -> impl Strategy<Value = Program> {
-    let memory = prop_oneof![Just(24 * MIB), Just(64 * MIB), Just(200 * MIB + 512), 20 * MIB..120 * MIB];
+    let memory = || prop_oneof![Just(24 * MIB), Just(64 * MIB), Just(200 * MIB + 512), 20 * MIB..120 * MIB];
     let maps = prop_oneof![1 => Just(false), 9 => Just(true)];
-    let parts = (any::<u64>(), memory, maps, select(&POLICIES[..]), vec(op(), 1..length * 2));
+    let mixed = (any::<u64>(), memory(), maps, select(&POLICIES[..]), vec(op(), 1..length * 2));
+    let large = (any::<u64>(), memory(), Just(true), Just("policy:compact"), vec(large_op(), length * 2..length * 4));
+    let parts = prop_oneof![3 => mixed, 1 => large];
     parts.prop_map(|(seed, memory, maps, policy, ops)| Program { seed, memory, maps, policy, plan: Plan::None, ops })
+}
+
+/// Steps that fragment the memory, so that `policy:compact` maps it again and again at other addresses.
+fn large_op() -> impl Strategy<Value = Op> {
+    let (stream, nth) = (|| 0..STREAMS, || 0_usize..1000);
+    let bytes = prop_oneof![3 => MIB..24 * MIB, 1 => (1_u64..12).prop_map(|pages| pages * 2 * MIB)];
+    prop_oneof![
+        40 => (bytes, stream()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
+        34 => (nth(), any::<bool>()).prop_map(|(nth, poison)| Op::Free { nth, poison }),
+        10 => (nth(), stream()).prop_map(|(nth, stream)| Op::Touch { nth, stream }),
+        8 => (nth(), stream(), 1_u8..=200).prop_map(|(nth, stream, value)| Op::Write { nth, stream, value }),
+        2 => (nth(), stream()).prop_map(|(nth, stream)| Op::Read { nth, stream }),
+        2 => (stream(), stream()).prop_map(|(earlier, later)| Op::Order { earlier, later }),
+        2 => stream().prop_map(Op::Synchronize),
+        1 => op(),
+    ]
 }
 
 impl Op {
@@ -151,7 +171,8 @@ impl Op {
         use Op::*;
         !matches!(
             self,
-            ResetPeaks
+            Count
+                | ResetPeaks
                 | RefuseMemory(_)
                 | NewPool { .. }
                 | DropPool(_)
@@ -183,7 +204,8 @@ fn op() -> impl Strategy<Value = Op> {
         60 => (bytes(), stream()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
         45 => (nth(), any::<bool>()).prop_map(|(nth, poison)| Op::Free { nth, poison }),
         3 => Just(Op::EmptyCache),
-        1 => Just(Op::ResetPeaks),
+        3 => Just(Op::Count),
+        2 => Just(Op::ResetPeaks),
         4 => select(&SETTINGS[..]).prop_map(Op::Configure),
         1 => (0.3..1.0).prop_map(Op::Fraction),
         1 => Just(Op::Fraction(1.0)),
