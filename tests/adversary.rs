@@ -17,6 +17,10 @@ mod host;
 mod machine;
 #[path = "adversary/owned.rs"]
 mod owned;
+#[path = "adversary/pinned.rs"]
+mod pinned;
+#[path = "adversary/pools.rs"]
+mod pools;
 #[path = "adversary/program.rs"]
 mod program;
 

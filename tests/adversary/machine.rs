@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use accelerator_core::{
-    Accelerator, AllocatorConfig, DriverErrorKind, Error, Event, EventFlags, Keep, MemPool, MemPoolId, MemPoolOptions,
+    Accelerator, AllocatorConfig, DriverErrorKind, Error, Event, EventFlags, MemPool, MemPoolId, MemPoolOptions,
     MemPoolRequests, MemPoolRoute, PinnedBuffer, Result, Stream,
 };
 
@@ -20,11 +20,11 @@ const POISON: u8 = 0xDD;
 pub(crate) struct Machine {
     pub(crate) device: &'static Accelerator<Adversary>,
     pub(crate) streams: Vec<Stream<Adversary>>,
-    buffers: Vec<Owned>,
-    pinned: Vec<(PinnedBuffer<Adversary>, Option<u8>)>,
+    pub(super) buffers: Vec<Owned>,
+    pub(super) pinned: Vec<(PinnedBuffer<Adversary>, Option<u8>)>,
     events: Vec<Event<Adversary>>,
-    pools: Vec<MemPool<Adversary>>,
-    routes: Vec<(MemPoolId, MemPoolRoute)>,
+    pub(super) pools: Vec<MemPool<Adversary>>,
+    pub(super) routes: Vec<(MemPoolId, MemPoolRoute)>,
     pub(crate) graphs: Vec<Captured>,
     /// Whether driver calls are made to fail, so that errors are expected.
     fails: bool,
@@ -90,7 +90,11 @@ impl Machine {
         let allocator = self.device.allocator();
         self.routes.drain(..).for_each(|(_, route)| allocator.end_allocate_to_pool(route));
         let Self { buffers, pinned, events, pools, graphs, .. } = &mut self;
-        (buffers.clear(), pinned.clear(), events.clear(), pools.clear(), graphs.clear());
+        buffers.clear();
+        pinned.clear();
+        events.clear();
+        pools.clear();
+        graphs.clear();
         #[cfg(debug_assertions)]
         allocator.check();
         let found = self.device.backend().violations();
@@ -150,8 +154,8 @@ impl Machine {
             Op::FreePinned(nth) => {
                 chosen(*nth, self.pinned.len()).into_iter().for_each(|nth| drop(self.pinned.swap_remove(nth)));
             }
-            Op::ToPinned { nth, pinned, stream } => self.to_pinned(*nth, *pinned, *stream),
-            Op::FromPinned { nth, pinned, stream, value } => self.copy_pinned(*nth, *pinned, *stream, *value),
+            Op::ToPinned { nth, pinned, stream } => self.copy_to_pinned(*nth, *pinned, *stream),
+            Op::FromPinned { nth, pinned, stream, value } => self.copy_from_pinned(*nth, *pinned, *stream, *value),
             Op::ReadPinned(nth) => {
                 chosen(*nth, self.pinned.len()).into_iter().for_each(|nth| self.check_pinned(nth));
             }
@@ -291,65 +295,6 @@ impl Machine {
         }
     }
 
-    fn to_pinned(&mut self, nth: usize, pinned: usize, stream: usize) {
-        let (Some(nth), Some(place)) = (self.buffer(nth), chosen(pinned, self.pinned.len())) else { return };
-        let stream = self.streams[stream];
-        let len = self.buffers[nth].parts()[0].1.min(self.pinned[place].0.len());
-        if self.ordered(&self.buffers[nth], stream, false) {
-            let owned = &self.buffers[nth];
-            let copied = owned.buffer.copy_to_pinned(0..len, &mut self.pinned[place].0, 0, stream);
-            let value = owned.first();
-            self.pinned[place].1 = self.done(copied).and(value);
-        }
-    }
-
-    fn copy_pinned(&mut self, nth: usize, pinned: usize, stream: usize, value: u8) {
-        let (Some(nth), Some(place)) = (self.buffer(nth), chosen(pinned, self.pinned.len())) else { return };
-        let stream = self.streams[stream];
-        let filled = self.pinned[place].0.bytes_mut().map(|bytes| bytes.fill(value));
-        self.pinned[place].1 = None;
-        if self.done(filled).is_none() || !self.ordered(&self.buffers[nth], stream, true) {
-            return;
-        }
-        self.pinned[place].1 = Some(value);
-        let (_, part) = self.buffers[nth].parts()[0];
-        let len = part.min(self.pinned[place].0.len());
-        let copied = self.buffers[nth].buffer.copy_from_pinned(0, &self.pinned[place].0, 0..len, stream);
-        let value = self.done(copied).map(|()| value).filter(|_| len == part);
-        self.buffers[nth].set_part(0, value);
-    }
-
-    fn check_pinned(&self, nth: usize) {
-        let (pinned, value) = &self.pinned[nth];
-        if let (Some(bytes), Some(value)) = (self.done(pinned.bytes()), value) {
-            assert_eq!(bytes[0], *value, "the first byte of pinned memory");
-        }
-    }
-
-    fn drop_pool(&mut self, nth: usize) {
-        let Some(nth) = chosen(nth, self.pools.len()) else { return };
-        if self.pools[nth].is_paused() {
-            return;
-        }
-        let id = self.pools[nth].id();
-        let (ended, kept) = std::mem::take(&mut self.routes).into_iter().partition(|(pool, _)| *pool == id);
-        self.routes = kept;
-        let ended: Vec<(MemPoolId, MemPoolRoute)> = ended;
-        ended.into_iter().for_each(|(_, route)| self.device.allocator().end_allocate_to_pool(route));
-        drop(self.pools.swap_remove(nth));
-    }
-
-    fn pause(&mut self, nth: usize, keep: bool) {
-        let Some(nth) = chosen(nth, self.pools.len()) else { return };
-        let (pool, keeps) = (self.pools[nth].id(), if keep { Keep::Host } else { Keep::Nothing });
-        let paused = self.pools[nth].pause(keeps);
-        let refused = matches!(paused, Err(Error::MemPool { .. })); // it is paused, or it is of the other kind
-        if !refused && (self.done(paused).is_none() || !keep) {
-            let owned = self.buffers.iter_mut().chain(self.graphs.iter_mut().map(Captured::output_mut));
-            owned.filter(|owned| owned.pool == Some(pool)).for_each(|owned| owned.set(None));
-        }
-    }
-
     /// Orders a stream after the work on a buffer, if it is not. Returns whether it is then.
     pub(crate) fn ordered(&self, owned: &Owned, stream: Stream<Adversary>, writes: bool) -> bool {
         let is_ordered = || owned.is_ordered(stream, writes);
@@ -382,7 +327,7 @@ impl Machine {
     }
 
     /// Chooses a buffer whose pool is not paused.
-    fn buffer(&self, nth: usize) -> Option<usize> {
+    pub(super) fn buffer(&self, nth: usize) -> Option<usize> {
         chosen(nth, self.buffers.len()).filter(|nth| !self.is_paused(&self.buffers[*nth]))
     }
 
@@ -409,7 +354,7 @@ impl Machine {
         let allocated = statistics.allocated_bytes.all;
         let expected = (current.load(Ordering::Relaxed), peak.load(Ordering::Relaxed));
         assert_eq!((allocated.current, allocated.peak), expected, "allocated bytes, now and at the peak");
-        let reserved = statistics.reserved_bytes.all.current - statistics.paused_bytes as i64;
+        let reserved = statistics.reserved_bytes.all.current - statistics.paused_bytes;
         assert_eq!(reserved, self.device.backend().used() as i64, "reserved bytes, without paused ones");
     }
 }
