@@ -28,7 +28,7 @@ pub(crate) const UNSAFE_IN_CORE: [&str; 26] = [
     "src/peer.rs",
     "src/pinned/buffer.rs",
     "src/pinned/memory.rs",
-    "src/sync/barrier.rs",
+    "src/sync/barrier/linux.rs",
     "src/sync/owned_lock.rs",
     "src/virtual_memory.rs",
 ];

@@ -1,53 +1,39 @@
 //! A memory barrier on all threads of the process, which costs nothing on the threads that do not request it.
-#![allow(unsafe_code)] // a system call
 
-pub(super) use self::system::{is_possible, of_process};
+#[cfg(all(target_os = "linux", not(miri), not(all(test, loom))))]
+mod linux;
+#[cfg(test)]
+#[cfg(loom)]
+pub(super) mod modelled;
+#[cfg(not(any(all(target_os = "linux", not(miri)), all(test, loom))))]
+mod none;
 
-#[cfg(all(target_os = "linux", not(miri)))]
-mod system {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::thread;
-    use std::time::Duration;
+#[cfg(all(target_os = "linux", not(miri), not(all(test, loom))))]
+use self::linux as system;
+#[cfg(all(test, loom))]
+use self::modelled as system;
+#[cfg(not(any(all(target_os = "linux", not(miri)), all(test, loom))))]
+use self::none as system;
+pub(super) use self::system::of_this_thread;
+use super::primitives::atomic::{AtomicBool, Ordering};
+use super::primitives::shared_static;
 
-    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` of membarrier(2), since Linux 4.14.
-    const BARRIER: libc::c_int = 1 << 3;
-    /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`: called once, before the first barrier.
-    const REGISTER: libc::c_int = 1 << 4;
-
-    /// Whether the system has refused a barrier after the first check, for example in a sandbox that the process has
-    /// entered.
+shared_static! {
     static REFUSED: AtomicBool = AtomicBool::new(false);
-
-    /// Whether the system supports such a barrier.
-    pub(in crate::sync) fn is_possible() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER)) && !REFUSED.load(Ordering::Relaxed)
-    }
-
-    /// Returns when every thread of the process has passed a full memory barrier since this call. Must not be called if
-    /// [`is_possible`] returns false.
-    pub(in crate::sync) fn of_process() {
-        if membarrier(BARRIER) || (membarrier(REGISTER) && membarrier(BARRIER)) {
-            return;
-        }
-        REFUSED.store(true, Ordering::Relaxed);
-        // By then every store has left its processor's store buffer, which takes microseconds. A thread that is not
-        // running passed a barrier when it was descheduled.
-        thread::sleep(Duration::from_millis(50));
-    }
-
-    fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: The call takes three integers and does not access the program's memory.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-    }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
-mod system {
-    pub(in crate::sync) fn is_possible() -> bool {
-        false
-    }
+/// Whether the system supports such a barrier.
+pub(super) fn is_possible() -> bool {
+    // The system may have refused a barrier after the first check, for example in a sandbox that the process has
+    // entered.
+    system::is_supported() && !REFUSED.load(Ordering::Relaxed)
+}
 
-    pub(in crate::sync) fn of_process() {}
+/// Returns when every thread of the process has passed a full memory barrier since this call, or the barrier
+/// [`of_this_thread`]. Must not be called unless [`is_possible`] has returned true.
+pub(super) fn of_process() {
+    if !system::of_process() {
+        REFUSED.store(true, Ordering::Relaxed);
+        system::wait_for_stores();
+    }
 }

@@ -1,7 +1,6 @@
 //! A gate that a thread can close, after waiting for the threads inside.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use super::primitives::atomic::{AtomicBool, Ordering};
 use super::{InFlight, Step};
 
 /// Lets threads use something until one closes it.
@@ -35,6 +34,11 @@ impl Gate {
 }
 
 #[cfg(test)]
+#[cfg(loom)]
+mod models;
+
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;

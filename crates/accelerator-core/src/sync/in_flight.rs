@@ -1,9 +1,7 @@
 //! Steps in progress that other threads may have to wait for.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
-
-use crate::sync::{lock, wait_while};
+use super::primitives::atomic::{AtomicBool, AtomicUsize, Ordering};
+use super::primitives::{Condvar, Mutex, lock, wait_while};
 
 /// Tracks steps during which memory is in no arena and no queue: it is on its way to the driver, or from one place to
 /// another. A thread that needs memory waits for these steps, since it would miss that memory otherwise.
@@ -74,6 +72,11 @@ impl Drop for Step<'_> {
 }
 
 #[cfg(test)]
+#[cfg(loom)]
+mod models;
+
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;

@@ -42,3 +42,7 @@ impl<K: Ord, T: ?Sized> InUse<K, T> {
         self.0.retain(|_, value| value.strong_count() > 0);
     }
 }
+
+#[cfg(test)]
+#[cfg(loom)]
+mod models;

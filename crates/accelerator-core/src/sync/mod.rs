@@ -6,6 +6,7 @@ mod gate;
 mod in_flight;
 mod in_use;
 mod owned_lock;
+pub(crate) mod primitives;
 mod thread_number;
 
 pub(crate) use self::callbacks::Callbacks;

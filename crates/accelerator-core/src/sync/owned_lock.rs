@@ -1,38 +1,36 @@
 //! A lock that costs its usual user no atomic read-modify-write operation.
 #![allow(unsafe_code)] // the lock itself
 
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
-use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
-use std::{hint, thread};
 
-use super::thread_number::{known_thread_number, thread_life, thread_number};
-use super::{barrier, lock, try_lock};
+use super::barrier;
+use super::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::primitives::{IS_MODEL, Mutex, MutexGuard, UnsafeCell, hint, lock, thread, try_lock};
+use super::thread_number::{Life, known_thread_number, thread_life, thread_number};
 
 /// A thread that has locked this often in a row becomes the owner. By then the mutex has cost it about as much as
 /// revoking its ownership will cost another thread: a system call of some microseconds.
-const STREAK: u32 = 64;
+const STREAK: u32 = if IS_MODEL { 0 } else { 64 };
 
 /// The owner of a lock that has none: a number that no thread has. It is not 0, which stands for a thread that has no
 /// number yet: such a thread would own every lock without an owner.
 const NOBODY: u64 = u64::MAX;
 
 /// A thread that waits longer than this many spin-loop hints, about a microsecond, sleeps.
-const MOST_PAUSES: u32 = 64;
+const MOST_PAUSES: u32 = if IS_MODEL { 0 } else { 64 };
 
 /// The length of one sleep.
 const NAP: Duration = Duration::from_micros(100);
 
 /// After this many sleeps a thread blocks on the mutex, which wakes it.
-const MOST_NAPS: u32 = 10;
+const MOST_NAPS: u32 = if IS_MODEL { 1 } else { 10 };
 
 /// The number of seats for threads that own the lock, now or earlier. Of the living threads that share a seat, only one
 /// can own the lock.
-const SEATS: usize = 8;
+const SEATS: usize = if IS_MODEL { 2 } else { 8 };
 
 /// A mutex that a thread *owns* after taking it repeatedly. The owner enters with one plain store and leaves with
 /// another, without the atomic read-modify-write that otherwise takes most of the time of an allocation.
@@ -72,7 +70,7 @@ pub(crate) struct Takers {
 #[derive(Default)]
 struct Seat {
     thread: u64,
-    life: Weak<()>,
+    life: Option<Life>,
 }
 
 // SAFETY: Only a `Guard` gives access to the value, and there is one at a time: see `lock` and `take`. So this is
@@ -115,7 +113,7 @@ impl<T> OwnedLock<T> {
         let takers = Takers { last: 0, streak: STREAK, seats: Default::default() };
         Self {
             owner: AtomicU64::new(NOBODY),
-            inside: [const { AtomicBool::new(false) }; SEATS],
+            inside: Default::default(),
             mutex: Mutex::new(takers),
             value: UnsafeCell::new(value),
         }
@@ -169,7 +167,7 @@ impl<T> OwnedLock<T> {
             // This orders the compiler only. The processor may still perform the check before the store. The barrier in
             // `take` makes up for that: a check before the barrier means that the store is before it too, and a check
             // after the barrier finds another owner.
-            compiler_fence(Ordering::SeqCst);
+            barrier::of_this_thread();
             if self.owner.load(Ordering::Relaxed) == me {
                 return Some(self.guard(AsOwner(inside)));
             }
@@ -286,12 +284,11 @@ impl Takers {
         }
         self.streak = 0;
         let seat = &mut self.seats[seat_of(thread)];
-        if seat.thread != thread && seat.life.strong_count() == 0 {
+        if seat.thread != thread && seat.life.as_ref().is_none_or(Life::is_over) {
             // The last write of the seat's former thread happens before the writes of this one.
-            fence(Ordering::Acquire);
-            *seat = Seat { thread, life: thread_life().unwrap_or_default() };
+            *seat = Seat { thread, life: thread_life() };
         }
-        seat.thread == thread && seat.life.strong_count() > 0
+        seat.thread == thread && seat.life.as_ref().is_some_and(|life| !life.is_over())
     }
 }
 
@@ -329,4 +326,9 @@ impl Drop for AsOwner<'_> {
 }
 
 #[cfg(test)]
+#[cfg(loom)]
+mod models;
+
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

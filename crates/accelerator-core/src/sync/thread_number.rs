@@ -1,29 +1,43 @@
 //! Numbers of threads, and whether a thread is alive.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-thread_local! {
+use super::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::primitives::{shared_static, thread_static};
+
+thread_static! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
-    static LIFE: Life = Life(Arc::new(()));
+    static LIFE: EndsLife = EndsLife(Life(Arc::new(AtomicBool::new(true))));
+}
+
+/// Whether a thread still has a number.
+#[derive(Clone, Debug)]
+pub(super) struct Life(Arc<AtomicBool>);
+
+impl Life {
+    /// Everything that the thread did under its number happens before a call that returns true.
+    pub(super) fn is_over(&self) -> bool {
+        !self.0.load(Ordering::Acquire)
+    }
 }
 
 /// Dropped when its thread ends.
-struct Life(Arc<()>);
+struct EndsLife(Life);
 
-impl Drop for Life {
+impl Drop for EndsLife {
     fn drop(&mut self) {
         // While its other thread-local variables are dropped, the thread counts as another one, since its old number
         // counts as dead.
-        NUMBER.set(next());
+        let _ = NUMBER.try_with(|number| number.set(next()));
+        self.0.0.store(false, Ordering::Release);
     }
 }
 
 /// The number of the calling thread, from 1. No other thread ever gets it.
 #[inline]
 pub(super) fn thread_number() -> u64 {
-    match NUMBER.get() {
+    match known_thread_number() {
         0 => first(),
         number => number,
     }
@@ -32,27 +46,34 @@ pub(super) fn thread_number() -> u64 {
 /// The number of the calling thread; 0 if it has none yet, which is no thread's number.
 #[inline(always)]
 pub(super) fn known_thread_number() -> u64 {
-    NUMBER.get()
+    NUMBER.with(Cell::get)
 }
 
-/// A handle that is alive as long as the thread has this number; `None` if the thread is ending.
-pub(super) fn thread_life() -> Option<Weak<()>> {
-    LIFE.try_with(|life| Arc::downgrade(&life.0)).ok()
+/// The life of the thread under this number; `None` if the thread is ending.
+pub(super) fn thread_life() -> Option<Life> {
+    LIFE.try_with(|life| life.0.clone()).ok()
 }
 
 #[cold]
 fn first() -> u64 {
     let number = next();
-    NUMBER.set(number);
+    NUMBER.with(|own| own.set(number));
     number
 }
 
 fn next() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
+    shared_static! {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+    }
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 #[cfg(test)]
+#[cfg(loom)]
+pub(super) mod models;
+
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::thread;
 
@@ -83,11 +104,11 @@ mod tests {
             // Destructors run in the order of registration on some systems and in the reverse order on others.
             let life = thread_life();
             LATE.set(Some(Late(sender, Cell::new(thread_number()))));
-            assert!(life.as_ref().is_some_and(|life| life.upgrade().is_some()));
+            assert!(life.as_ref().is_some_and(|life| !life.is_over()));
             life
         });
         let life = spawned.join().unwrap();
-        assert!(life.is_some_and(|life| life.upgrade().is_none()));
+        assert!(life.is_some_and(|life| life.is_over()));
         let (number, kept_after_life) = receiver.recv().unwrap();
         assert!(number > 0 && !kept_after_life);
     }

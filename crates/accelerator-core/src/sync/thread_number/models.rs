@@ -1,0 +1,42 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::sync::primitives::{UnsafeCell, explore, thread};
+
+/// Gives the calling thread, which has no number yet, this one. In a model, numbers otherwise depend on the schedule,
+/// and with them the seats in an owned lock. Must not be used together with [`thread_number`] on another thread that
+/// has none.
+pub(in crate::sync) fn become_thread(number: u64) {
+    assert_eq!(known_thread_number(), 0);
+    NUMBER.with(|own| own.set(number));
+}
+
+#[test]
+fn what_a_thread_did_happens_before_its_life_is_seen_to_be_over() {
+    explore(3, || {
+        let work = Arc::new(UnsafeCell::new(()));
+        let done = Arc::clone(&work);
+        let (number, life) = thread::spawn(move || {
+            let told = (thread_number(), thread_life());
+            done.get();
+            told
+        })
+        .join()
+        .unwrap();
+        assert_ne!(number, thread_number());
+        if life.unwrap().is_over() {
+            work.get();
+        }
+    });
+}
+
+#[test]
+fn no_two_threads_have_the_same_number() {
+    explore(3, || {
+        let others = [0; 2].map(|_| thread::spawn(|| (thread_number(), thread_number())));
+        let mine = thread_number();
+        let [(first, again), (second, _)] = others.map(|other| other.join().unwrap());
+        assert_eq!(first, again);
+        assert!(first != second && first != mine && second != mine, "{first}, {second}, {mine}");
+    });
+}
