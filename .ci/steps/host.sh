@@ -22,6 +22,13 @@ step_replay() {
 step tests 'all tests, as in the README'
 step_tests() { ACCELERATOR_REQUIRE=host cargo test --workspace --locked; }
 
+step models 'models of the concurrent code, in all interleavings within the bounds of docs/architecture/models.md'
+step_models() {
+  # In a target folder of its own, because these flags are for all packages.
+  RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/models \
+    cargo test --package accelerator-core --lib --release --locked models
+}
+
 step properties 'property tests with five times as many inputs, in release mode'
 step_properties() {
   if ! ACCELERATOR_PROPERTY_FACTOR=5 ACCELERATOR_PROPERTY_FAILURES=$scratch/failing properties; then

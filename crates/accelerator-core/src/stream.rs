@@ -1,5 +1,9 @@
 //! Streams and their pools.
 
+#[cfg(test)]
+#[cfg(loom)]
+pub(crate) mod modelled;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;

@@ -1,11 +1,11 @@
 //! The thread that looks for blocks that streams have finished using, if the settings ask for one.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use super::CachingHostAllocator;
 use crate::backend::Backend;
+use crate::sync::primitives::atomic::Ordering;
 
 /// How long the thread sleeps between two checks, as in PyTorch.
 const PAUSE: Duration = Duration::from_micros(100);

@@ -1,14 +1,16 @@
 //! Free blocks by size class, and the statistics of each class.
 
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 
 use super::memory::Block;
-use crate::sync::lock;
+use crate::sync::primitives::{IS_MODEL, Mutex, lock};
 use crate::types::Stat;
 
 /// One class for each power of two of bytes: its blocks have at most that size, and more than half of it.
-pub(super) struct Classes([Padded; u64::BITS as usize]);
+pub(super) struct Classes([Padded; COUNT]);
+
+/// In a model, one for all sizes.
+const COUNT: usize = if IS_MODEL { 1 } else { u64::BITS as usize };
 
 /// Keeps classes on separate cache lines, so that threads that request different sizes do not contend.
 #[repr(align(64))]
@@ -32,7 +34,7 @@ impl Classes {
     /// The class of this size. PyTorch: `size_index`.
     pub(super) fn of(&self, size: NonZeroU64) -> &Mutex<Class> {
         let index = u64::BITS - (size.get() - 1).leading_zeros();
-        &self.0[index.min(u64::BITS - 1) as usize].0
+        &self.0[(index as usize).min(COUNT - 1)].0
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Mutex<Class>> {

@@ -8,11 +8,13 @@ mod background;
 mod buffer;
 mod class;
 mod memory;
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 mod pending;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use self::buffer::PinnedBuffer;
@@ -23,7 +25,9 @@ use crate::alloc::HostSettings;
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::Streams;
-use crate::sync::{InFlight, lock};
+use crate::sync::InFlight;
+use crate::sync::primitives::atomic::{AtomicBool, Ordering};
+use crate::sync::primitives::{Mutex, lock};
 use crate::types::{DriverError, DriverErrorKind, DriverResult, Error, HostOutOfMemory, HostStatistics, Result};
 
 /// Allocates pinned host memory from a cache, by PyTorch's policy: the sizes of blocks are powers of two, blocks are

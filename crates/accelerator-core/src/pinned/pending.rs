@@ -1,15 +1,15 @@
 //! Freed blocks that streams still use, until their events are complete.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::CachingHostAllocator;
 use super::memory::Block;
 use crate::alloc::EventQueues;
 use crate::backend::Backend;
 use crate::event::{EventNumber, EventPool, Events};
-use crate::sync::{lock, try_lock};
+use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
+use crate::sync::primitives::{Mutex, MutexGuard, lock, try_lock};
 use crate::types::{DriverResult, StreamId};
 
 /// The ends of the uses of a block, by stream.

@@ -37,3 +37,7 @@ pub(super) fn of_process() {
         system::wait_for_stores();
     }
 }
+
+#[cfg(test)]
+#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+mod tests;

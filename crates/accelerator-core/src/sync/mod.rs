@@ -16,7 +16,7 @@ pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::in_use::InUse;
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Locks a mutex, also a poisoned one. For locks under which no user code runs, so that the data is consistent after a
 /// panic.
@@ -78,15 +78,6 @@ pub fn wait_while<'a, T>(
     condition: impl FnMut(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
     changed.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks a mutex unless it is locked; ignores poison like [`lock`].
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 const CHUNKS: usize = 27;

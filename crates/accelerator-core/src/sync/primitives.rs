@@ -5,6 +5,8 @@
 #[cfg(loom)]
 mod modelled;
 
+use std::sync::TryLockError;
+
 #[cfg(all(test, loom))]
 pub(crate) use self::modelled::*;
 #[cfg(not(all(test, loom)))]
@@ -16,7 +18,7 @@ mod real {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use std::{hint, thread, thread_local as thread_static};
 
-    pub(crate) use crate::sync::{lock, try_lock, wait_while};
+    pub(crate) use crate::sync::{lock, wait_while};
 
     /// Declares a static variable. In a model, each run has its own.
     macro_rules! shared_static {
@@ -26,6 +28,15 @@ mod real {
     }
 
     pub(crate) use shared_static;
+}
+
+/// Locks a mutex unless it is locked; ignores poison like [`lock`].
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Whether this is a model. A model has few threads and few steps, so limits are as low as they can be.

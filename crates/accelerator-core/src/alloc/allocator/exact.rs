@@ -7,7 +7,7 @@ use crate::alloc::arena::AllocatedBlock;
 use crate::alloc::device::PoolState;
 use crate::backend::Backend;
 use crate::stream::{Instance, Stream};
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::{DevicePtr, Error, MemPoolId, Result};
 
 /// The state of a private pool's memory at one moment. PyTorch: the result of `getCheckpointState`.

@@ -12,6 +12,7 @@ use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
 use crate::stream::Stream;
 use crate::sync::Step;
+use crate::sync::primitives::thread;
 use crate::types::{DevicePtr, MemPoolId, MemPoolInfo, PoolStat, Result, Snapshot, StreamId};
 
 /// The requests that go to a memory pool.
@@ -139,7 +140,7 @@ impl<B: Backend> CachingAllocator<B> {
                 stream.check(self.owner)?;
                 Applies::Stream(stream.id())
             }
-            MemPoolRequests::ThisThread => Applies::Thread(std::thread::current().id()),
+            MemPoolRequests::ThisThread => Applies::Thread(thread::current().id()),
             MemPoolRequests::Where(filter) => Applies::Filter(filter),
         };
         self.device.begin_route(pool, applies).map(MemPoolRoute)

@@ -7,12 +7,15 @@ mod check;
 mod exact;
 mod key;
 mod mem_pools;
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 mod raw;
 mod share;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use self::allocation::{Allocation, ForeignAllocation};
 pub use self::exact::{PoolCheckpoint, RestoreError, RestoredPool};
@@ -27,6 +30,7 @@ use super::settings::{AllocatorConfig, HostSettings, MIN_BLOCK, SMALL_SIZE};
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
+use crate::sync::primitives::Mutex;
 use crate::sync::{HookId, Step};
 use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 

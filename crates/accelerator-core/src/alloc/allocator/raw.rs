@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use super::{Allocation, CachingAllocator};
 use crate::backend::Backend;
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::{DevicePtr, Error, Result};
 
 impl<B: Backend> CachingAllocator<B> {

@@ -6,10 +6,12 @@ mod entered;
 mod gathered;
 mod held;
 mod history;
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 mod private;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use self::entered::{Entered, Parameters, settled};
 pub(crate) use self::held::Held;
@@ -17,11 +19,13 @@ use super::arena::{Arena, ArenaId, Placement};
 use super::history::{HistoryAction, Recording};
 use super::settings::{AllocatorConfig, HostSettings, Policy};
 use super::stats::DeviceStatistics;
+use crate::sync::primitives::IS_MODEL;
+use crate::sync::primitives::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Gate, Guard, OwnedLock, Table};
 use crate::types::{PoolKind, StreamId};
 
 /// How many blocks memory is prepared for when a device is opened. A block takes 64 bytes.
-const PREPARED_BLOCKS: usize = 1024;
+const PREPARED_BLOCKS: usize = if IS_MODEL { 4 } else { 1024 };
 
 pub(crate) struct Arenas {
     /// Indexed by stream number.

@@ -8,7 +8,7 @@ use crate::alloc::arena::{AllocatedBlock, Arena, OwnSegments};
 use crate::alloc::blocks::{Base, Segment, State};
 use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::graphs::CaptureMode;
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::{MemPoolId, MemPoolInfo, PoolStat, Result, is_pool_name};
 
 impl DeviceAllocator {

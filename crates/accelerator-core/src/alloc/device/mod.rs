@@ -12,8 +12,8 @@ mod sleep;
 mod slow_path;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 pub(crate) use self::exact::PoolState;
 use self::share::SharedBlocks;
@@ -28,6 +28,7 @@ use crate::alloc::pending::PendingFrees;
 use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE, in_blocks};
 use crate::alloc::source::{Compact, Context, Memory};
 use crate::event::Events;
+use crate::sync::primitives::Mutex;
 use crate::types::{Device, Error, PoolKind, Result, StreamId};
 
 pub(crate) struct DeviceAllocator {

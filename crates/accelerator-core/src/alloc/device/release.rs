@@ -5,7 +5,7 @@ use crate::alloc::arena::{ArenaId, FreeSegment};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::settings::share;
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::{MemPoolId, PoolKind, Result};
 
 impl DeviceAllocator {

@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // exports segments
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::DeviceAllocator;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{BlockId, PageRange, SegmentId};
 use crate::share::{Description, Export, Form, Piece, SharedMemory};
-use crate::sync::{InUse, lock};
+use crate::sync::InUse;
+use crate::sync::primitives::{Mutex, lock};
 use crate::types::{Device, DriverErrorKind, DriverResult, Error, Result, SharingProblem};
 
 /// The blocks that are shared.

@@ -1,16 +1,20 @@
 //! The private pools of a device: who uses them, which requests they serve, and the arenas with their memory.
 
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 mod routes;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use self::routes::Routes;
 pub(crate) use self::routes::{Applies, RouteId};
 use super::arena::{ArenaId, OwnSegments, Private};
 use super::arenas::Arenas;
 use crate::event::Events;
-use crate::sync::{Gate, Step, lock};
+use crate::sync::primitives::{Mutex, lock};
+use crate::sync::{Gate, Step};
 use crate::types::{DriverError, MemPoolId, StreamId};
 
 /// The private pools of a device.

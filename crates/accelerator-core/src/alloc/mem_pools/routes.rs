@@ -1,9 +1,9 @@
 //! Which requests go to which private pool.
 
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use crate::event::Events;
+use crate::sync::primitives::thread::{self, ThreadId};
 use crate::types::{DriverResult, MemPoolId, StreamId};
 
 /// The requests that a route sends to its pool.

@@ -1,7 +1,7 @@
 //! What a check of the whole allocator needs to know of pending blocks.
 
 use super::{PendingBlock, PendingFrees};
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 
 impl PendingFrees {
     /// Returns a pending block for each use that it waits for.

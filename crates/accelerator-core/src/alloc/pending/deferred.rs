@@ -2,14 +2,13 @@
 //! for them, so these frees take effect when the capture is over, or as soon as the graph orders what comes next after
 //! every use.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::{Arrived, PendingBlock, PendingFrees, Queues, use_over};
 use crate::alloc::blocks::{User, Users};
 use crate::alloc::source::{Context, Memory};
 use crate::graphs::CaptureMode;
-use crate::sync::{Step, lock};
+use crate::sync::Step;
+use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
+use crate::sync::primitives::{Mutex, lock};
 use crate::types::{Result, StreamId};
 
 /// The captures that are underway.

@@ -6,8 +6,6 @@ mod deferred;
 mod queues;
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::deferred::{Captures, Deferred};
 pub(crate) use self::queues::{EventQueues, PendingBlock};
@@ -16,7 +14,9 @@ use super::arenas::Parameters;
 use super::blocks::{BlockId, User, Users};
 use super::source::{Context, Memory};
 use crate::event::EventNumber;
-use crate::sync::{Guard, InFlight, OwnedLock, Step, lock};
+use crate::sync::primitives::atomic::{AtomicBool, Ordering};
+use crate::sync::primitives::{Mutex, lock};
+use crate::sync::{Guard, InFlight, OwnedLock, Step};
 use crate::types::{DriverResult, Result, StreamId};
 
 /// The freed blocks that other streams still use.

@@ -13,7 +13,7 @@ const BARRIER: libc::c_int = 1 << 3;
 const REGISTER: libc::c_int = 1 << 4;
 
 /// If this variable is 0, no barrier is ever requested: for sandboxes that end a process for an unexpected system call.
-const VARIABLE: &str = "ACCELERATOR_MEMBARRIER";
+pub(super) const VARIABLE: &str = "ACCELERATOR_MEMBARRIER";
 
 /// Asks the system once.
 pub(in crate::sync) fn is_supported() -> bool {

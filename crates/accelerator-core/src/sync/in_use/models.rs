@@ -39,7 +39,7 @@ impl Shared {
 
 #[test]
 fn all_users_of_a_key_at_one_time_have_the_same_value() {
-    explore(3, || {
+    explore(5, || {
         let shared = Arc::new(Shared::default());
         let others = [(); 2].map(|()| {
             let shared = Arc::clone(&shared);

@@ -41,7 +41,7 @@ impl Counter {
 fn on_thread(
     number: u64,
     counter: &Arc<Counter>,
-    work: impl FnOnce(&Counter) -> u32 + 'static,
+    work: impl FnOnce(&Counter) -> u32 + Send + 'static,
 ) -> thread::JoinHandle<u32> {
     let counter = Arc::clone(counter);
     thread::spawn(move || {
@@ -69,12 +69,12 @@ fn owner_and_another(system: System, preemptions: usize) {
 
 #[test]
 fn the_owner_is_never_inside_together_with_another() {
-    owner_and_another(System::Supports, 4);
+    owner_and_another(System::Supports, 8);
 }
 
 #[test]
 fn without_a_barrier_it_is_a_mutex() {
-    owner_and_another(System::Lacks, 4);
+    owner_and_another(System::Lacks, 8);
     explore(3, || {
         answer(System::Lacks);
         become_thread(1);
@@ -86,8 +86,8 @@ fn without_a_barrier_it_is_a_mutex() {
 
 #[test]
 fn a_barrier_that_is_refused_later_ends_ownership() {
-    owner_and_another(System::RefusesAfter(0), 4);
-    owner_and_another(System::RefusesAfter(1), 3);
+    owner_and_another(System::RefusesAfter(0), 8);
+    owner_and_another(System::RefusesAfter(1), 8);
     explore(3, || {
         answer(System::RefusesAfter(0));
         become_thread(1);
@@ -104,7 +104,7 @@ fn a_barrier_that_is_refused_later_ends_ownership() {
 
 #[test]
 fn try_lock_enters_only_a_free_lock() {
-    explore(3, || {
+    explore(5, || {
         become_thread(1);
         let counter = Counter::new();
         let other = on_thread(2, &counter, |counter| {
@@ -119,7 +119,7 @@ fn try_lock_enters_only_a_free_lock() {
 
 #[test]
 fn two_threads_that_revoke_and_an_owner() {
-    explore(2, || {
+    explore(4, || {
         become_thread(1);
         let counter = Counter::new();
         counter.add();

@@ -1,9 +1,10 @@
 //! Loom's primitives, with the interface of the standard library's, as far as the core uses it.
+#![allow(unsafe_code)] // a type that is `Sync`
 
 pub(crate) mod atomic;
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 pub(crate) use loom::hint;
@@ -12,7 +13,14 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 use self::atomic::Ordering;
 
 pub(crate) mod thread {
-    pub(crate) use loom::thread::*;
+    pub(crate) use loom::thread::{JoinHandle, ThreadId, current, yield_now};
+
+    /// In words. Loom's own threads have 4096, which are too few for the allocator.
+    const STACK: usize = 1 << 15;
+
+    pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        loom::thread::Builder::new().stack_size(STACK).spawn(work).unwrap()
+    }
 
     /// The length of a sleep means nothing in a model: any number of other threads' steps fit into it.
     pub(crate) fn sleep(_: std::time::Duration) {
@@ -38,14 +46,6 @@ pub(crate) use {shared_static, thread_static};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 pub(crate) fn wait_while<'a, T>(
@@ -75,17 +75,32 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// Stands for data that threads access one after the other, and fails the model like an [`UnsafeCell`].
+#[derive(Default)]
+pub(crate) struct Exclusive(UnsafeCell<()>);
+
+// SAFETY: There is no data.
+unsafe impl Sync for Exclusive {}
+
+impl Exclusive {
+    pub(crate) fn access(&self) {
+        self.0.get();
+    }
+}
+
 /// Runs a model with every interleaving of its threads that preempts them at most this often, and with every value that
-/// each load may return. `LOOM_MAX_PREEMPTIONS` overrides the bound.
+/// each load may return. It may start three threads. `LOOM_MAX_PREEMPTIONS` overrides the bound.
 pub(crate) fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let (begun, runs) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
     let mut builder = loom::model::Builder::new();
     let bound = *builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 10_000;
     let counted = Arc::clone(&runs);
+    let model = Arc::new(model);
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
-        model();
+        let model = Arc::clone(&model);
+        thread::spawn(move || model()).join().unwrap();
     });
     let (runs, name) = (runs.load(Ordering::Relaxed), std::thread::current());
     let name = name.name().unwrap_or_default();

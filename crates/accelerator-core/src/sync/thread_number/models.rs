@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sync::primitives::{UnsafeCell, explore, thread};
+use crate::sync::primitives::{Exclusive, Mutex, explore, lock, thread};
 
 /// Gives the calling thread, which has no number yet, this one. In a model, numbers otherwise depend on the schedule,
 /// and with them the seats in an owned lock. Must not be used together with [`thread_number`] on another thread that
@@ -14,19 +14,20 @@ pub(in crate::sync) fn become_thread(number: u64) {
 #[test]
 fn what_a_thread_did_happens_before_its_life_is_seen_to_be_over() {
     explore(3, || {
-        let work = Arc::new(UnsafeCell::new(()));
-        let done = Arc::clone(&work);
-        let (number, life) = thread::spawn(move || {
-            let told = (thread_number(), thread_life());
-            done.get();
-            told
-        })
-        .join()
-        .unwrap();
-        assert_ne!(number, thread_number());
-        if life.unwrap().is_over() {
-            work.get();
+        let work = Arc::new(Exclusive::default());
+        let told = Arc::new(Mutex::new(None));
+        let other = thread::spawn({
+            let (work, told) = (Arc::clone(&work), Arc::clone(&told));
+            move || {
+                *lock(&told) = thread_life();
+                work.access(); // after the other thread was told of the life
+            }
+        });
+        let life: Option<Life> = lock(&told).clone();
+        if life.is_some_and(|life| life.is_over()) {
+            work.access();
         }
+        other.join().unwrap();
     });
 }
 

@@ -1,7 +1,6 @@
 //! The ends of epochs: events show which epochs are over, and order streams after one another.
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 use super::Compact;
 use crate::alloc::arena::{Arena, ArenaId};
@@ -10,6 +9,7 @@ use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::source::context::Context;
 use crate::event::EventNumber;
 use crate::sync::Guard;
+use crate::sync::primitives::MutexGuard;
 use crate::types::{DriverResult, StreamId};
 
 /// The maximum number of ended epochs of one owner that are not known to be over. A stream that makes no progress needs

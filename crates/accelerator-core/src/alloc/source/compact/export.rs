@@ -6,7 +6,7 @@ use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{PageRange, SegmentId};
 use crate::alloc::source::context::Context;
 use crate::share::Piece;
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::DriverResult;
 
 impl CompactSource {

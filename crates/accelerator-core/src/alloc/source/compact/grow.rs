@@ -13,7 +13,7 @@ use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure, Grown};
 use crate::alloc::source::interface::Entry;
-use crate::sync::try_lock;
+use crate::sync::primitives::try_lock;
 use crate::types::{OutOfMemoryCause, StreamId};
 
 /// The next step.

@@ -28,7 +28,6 @@ mod release;
 mod segments;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use self::aliases::AliasRange;
 pub use self::cost_model::ChunkLengths;
@@ -43,7 +42,8 @@ use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, FreeLists, Store};
 use crate::alloc::blocks::PageRange;
 use crate::alloc::settings::{Policy, Request};
 use crate::share::Piece;
-use crate::sync::{OwnedLock, Table, lock};
+use crate::sync::primitives::{Mutex, lock};
+use crate::sync::{OwnedLock, Table};
 use crate::types::{DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// The largest rounded request in the small pool. PyTorch's policy uses 1 MiB; with this smaller limit, less memory is

@@ -5,7 +5,6 @@ mod sleep;
 mod turns;
 
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 
 use self::turns::Turns;
 use super::context::{Charge, Context, Grown};
@@ -16,7 +15,8 @@ use crate::alloc::blocks::{Base, BlockId, PageRange};
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
 use crate::share::Piece;
-use crate::sync::{OwnedLock, Table, lock, try_lock};
+use crate::sync::primitives::{Mutex, lock, try_lock};
+use crate::sync::{OwnedLock, Table};
 use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result};
 
 #[derive(Default)]

@@ -4,7 +4,7 @@ use super::Expandable;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
 use crate::alloc::source::context::{Context, Grown};
-use crate::sync::lock;
+use crate::sync::primitives::lock;
 use crate::types::{DriverResult, OutOfMemoryCause};
 
 impl Expandable {

@@ -10,6 +10,7 @@ macro_rules! atomic {
         #[derive(Debug, Default)]
         pub(crate) struct $name(loom::sync::atomic::$name);
 
+        #[allow(dead_code)] // not every type needs all of them
         impl $name {
             pub(crate) fn new(value: $value) -> Self {
                 Self(loom::sync::atomic::$name::new(value))
