@@ -24,8 +24,9 @@ step_tests() { ACCELERATOR_REQUIRE=host cargo test --workspace --locked; }
 
 step models 'models of the concurrent code, in all interleavings within the bounds of docs/architecture/models.md'
 step_models() {
-  # In a target folder of its own, because these flags are for all packages.
-  RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/models \
+  # In a target folder of its own, because these flags are for all packages. At the end of a run, debug builds check the
+  # whole allocator.
+  RUSTFLAGS='--cfg loom -C debug-assertions' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/models \
     cargo test --package accelerator-core --lib --release --locked models
 }
 
