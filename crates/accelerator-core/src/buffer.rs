@@ -293,7 +293,7 @@ impl<B: Backend> Drop for Buffer<B> {
     #[inline]
     fn drop(&mut self) {
         match &self.memory {
-            Memory::Private(allocation) => self.accelerator.allocator().free_dropped(allocation),
+            Memory::Private(allocation) => self.accelerator.allocator().free_own(allocation),
             Memory::Other { .. } => self.withdraw(),
         }
     }

@@ -165,8 +165,8 @@ pub(crate) trait Events: Send + Sync {
     /// captured, because the event would never be complete.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
 
-    /// Returns whether the work before an event is over. If so, takes the event back.
-    fn is_over(&self, event: EventNumber) -> DriverResult<bool>;
+    /// Returns whether the work before an event is over.
+    fn is_complete(&self, event: EventNumber) -> DriverResult<bool>;
 
     /// Waits on the host until the work before an event is over. Returns errors of that work.
     fn wait_on_host(&self, event: EventNumber) -> DriverResult<()>;
@@ -181,11 +181,22 @@ pub(crate) trait Events: Send + Sync {
     /// are not returned; they are for callers that wait for the work.
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
         if let Err(error) = self.wait_on_host(event) {
-            return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
+            return if is_over(self, event).unwrap_or(false) { Ok(()) } else { Err(error) };
         }
         self.take_back(event);
         Ok(())
     }
+}
+
+/// Returns whether the work before an event is over. If so, takes the event back. This is no method of [`Events`],
+/// whose implementation would have to copy what the driver returns.
+#[inline(always)]
+pub(crate) fn is_over(events: &(impl Events + ?Sized), event: EventNumber) -> DriverResult<bool> {
+    let is_over = events.is_complete(event)?;
+    if is_over {
+        events.take_back(event);
+    }
+    Ok(is_over)
 }
 
 /// An allocator's events, without timing. They are reused, because making an event is slow.
@@ -228,6 +239,21 @@ impl<B: Backend> EventPool<B> {
         recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
 
+    #[inline(always)]
+    fn take_idle(&self) -> Option<EventNumber> {
+        self.idle.lock_owned().map_or_else(|| self.take_idle_as_other(), |mut idle| idle.pop())
+    }
+
+    #[cold]
+    fn take_idle_as_other(&self) -> Option<EventNumber> {
+        self.idle.lock_soon().pop()
+    }
+
+    #[cold]
+    fn take_back_as_other(&self, event: EventNumber) {
+        put_back(&mut self.idle.lock_soon(), event);
+    }
+
     #[cold]
     fn make(&self) -> DriverResult<EventNumber> {
         let event = self.backend.event(EventFlags::default())?;
@@ -265,17 +291,12 @@ impl<B: Backend> Events for EventPool<B> {
         if self.backend.is_capturing(stream)? {
             return Ok(None);
         }
-        let idle = self.idle.lock_soon().pop();
-        self.record_on(idle, stream).map(Some)
+        self.record_on(self.take_idle(), stream).map(Some)
     }
 
     #[inline]
-    fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
-        let is_over = self.backend.is_complete(self.native(event))?;
-        if is_over {
-            self.take_back(event);
-        }
-        Ok(is_over)
+    fn is_complete(&self, event: EventNumber) -> DriverResult<bool> {
+        self.backend.is_complete(self.native(event))
     }
 
     fn wait_on_host(&self, event: EventNumber) -> DriverResult<()> {
@@ -288,8 +309,15 @@ impl<B: Backend> Events for EventPool<B> {
 
     #[inline]
     fn take_back(&self, event: EventNumber) {
-        let mut idle = self.idle.lock_soon();
-        debug_assert!(!idle.contains(&event), "an event is taken back once");
-        idle.push(event);
+        match self.idle.lock_owned() {
+            Some(mut idle) => put_back(&mut idle, event),
+            None => self.take_back_as_other(event),
+        }
     }
+}
+
+#[inline(always)]
+fn put_back(idle: &mut Vec<EventNumber>, event: EventNumber) {
+    debug_assert!(!idle.contains(&event), "an event is taken back once");
+    idle.push(event);
 }

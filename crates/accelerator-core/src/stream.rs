@@ -150,10 +150,12 @@ impl Instance {
 
     /// Returns an error unless this instance, to which `what` belongs, is `expected`.
     pub(crate) fn check(self, expected: Self, what: &'static str) -> Result<()> {
-        match self.number == expected.number {
-            true => Ok(()),
-            false => Err(Error::DeviceMismatch { what, expected: expected.device, found: self.device }),
-        }
+        if self.number == expected.number { Ok(()) } else { Err(self.mismatch(expected, what)) }
+    }
+
+    /// Returns the error that this instance, to which `what` belongs, is not `expected`.
+    pub(crate) fn mismatch(self, expected: Self, what: &'static str) -> Error {
+        Error::DeviceMismatch { what, expected: expected.device, found: self.device }
     }
 }
 

@@ -17,8 +17,7 @@ impl<B: Backend> Accelerator<B> {
     /// As [`CachingAllocator::allocate`](crate::CachingAllocator::allocate).
     #[inline]
     pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
-        stream.check(self.instance())?;
-        self.allocate_checked(len, stream, identity)
+        self.allocate_wrapped(len, stream, identity)
     }
 
     /// Allocates like [`allocate`](Self::allocate) on the [current stream](Self::current_stream) of this thread, and
@@ -29,32 +28,31 @@ impl<B: Backend> Accelerator<B> {
     /// As [`allocate`](Self::allocate).
     #[inline]
     pub fn allocate_on_current<T>(&'static self, len: u64, wrap: impl FnOnce(Buffer<B>) -> T) -> Result<T> {
-        self.allocate_checked(len, self.current_stream(), wrap)
+        self.allocate_wrapped(len, self.current_stream(), wrap)
     }
 
     #[inline(always)]
-    fn allocate_checked<T>(&'static self, len: u64, stream: Stream<B>, wrap: impl FnOnce(Buffer<B>) -> T) -> Result<T> {
-        if let Some(bytes) = NonZeroU64::new(len)
-            && !are_operators_observed()
-            && let Some(allocation) = self.allocator().allocate_at_once(bytes, stream)
-        {
-            return Ok(wrap(Buffer { accelerator: self, memory: Memory::Private(allocation) }));
+    fn allocate_wrapped<T>(&'static self, len: u64, stream: Stream<B>, wrap: impl FnOnce(Buffer<B>) -> T) -> Result<T> {
+        let Some(bytes) = NonZeroU64::new(len) else { return self.empty(stream).map(wrap) };
+        let allocation = self.allocator().allocate(bytes, stream)?;
+        let buffer = Buffer { accelerator: self, memory: Memory::Private(allocation) };
+        if are_operators_observed() {
+            return Ok(wrap(reported(buffer))); // moved there, so that the usual buffer need not be in memory
         }
-        self.allocate_elsewhere(len, stream).map(wrap)
+        Ok(wrap(buffer))
     }
 
-    /// Allocates what the warm path does not serve: also a buffer without bytes, or one to report to observers.
     #[cold]
-    #[inline(never)]
-    fn allocate_elsewhere(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
-        let memory = match NonZeroU64::new(len) {
-            Some(bytes) => Memory::Private(self.allocator().allocate(bytes, stream)?),
-            None => Memory::Other { stream, between: None },
-        };
-        let buffer = Buffer { accelerator: self, memory };
-        if len > 0 {
-            report_operator(|| Operator::on(stream, OperatorKind::Allocate, len));
-        }
-        Ok(buffer)
+    fn empty(&'static self, stream: Stream<B>) -> Result<Buffer<B>> {
+        stream.check(self.instance())?;
+        Ok(Buffer { accelerator: self, memory: Memory::Other { stream, between: None } })
     }
+}
+
+/// Reports the allocation of a buffer to the observers.
+#[cold]
+#[inline(never)]
+fn reported<B: Backend>(buffer: Buffer<B>) -> Buffer<B> {
+    report_operator(|| Operator::on(buffer.stream(), OperatorKind::Allocate, buffer.len()));
+    buffer
 }

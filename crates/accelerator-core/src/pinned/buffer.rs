@@ -14,7 +14,7 @@ use super::CachingHostAllocator;
 use super::memory::Block;
 use super::pending::UseEnds;
 use crate::backend::Backend;
-use crate::event::{EventNumber, Events};
+use crate::event::{EventNumber, Events, is_over};
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
 use crate::types::{Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds};
@@ -235,7 +235,7 @@ impl<B: Backend> PinnedBuffer<B> {
                 match allocator.pending.events.wait_on_host(event) {
                     Ok(()) => allocator.pending.events.take_back(event),
                     // The use failed, so it is over.
-                    failed if matches!(allocator.pending.events.is_over(event), Ok(true)) => {
+                    failed if matches!(is_over(&allocator.pending.events, event), Ok(true)) => {
                         result = result.and(failed);
                     }
                     failed => {

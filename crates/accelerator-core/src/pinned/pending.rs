@@ -7,7 +7,7 @@ use super::CachingHostAllocator;
 use super::memory::Block;
 use crate::alloc::EventQueues;
 use crate::backend::Backend;
-use crate::event::{EventNumber, EventPool, Events};
+use crate::event::{EventNumber, EventPool, Events, is_over};
 use crate::sync::primitives::atomic::{AtomicUsize, Ordering};
 use crate::sync::primitives::{Mutex, MutexGuard, lock, try_lock};
 use crate::types::{DriverResult, StreamId};
@@ -109,7 +109,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         let (end, mut slow) = (lock(&self.pending.queues).next, Vec::new());
         loop {
             let Some((user, event, used)) = lock(&self.pending.queues).pop(end, &slow) else { break };
-            match self.pending.events.is_over(event) {
+            match is_over(&self.pending.events, event) {
                 Ok(true) => {
                     self.drop_reference(used.block);
                     self.pending.count.fetch_sub(1, Ordering::Relaxed);

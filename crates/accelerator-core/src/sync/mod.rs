@@ -110,6 +110,8 @@ impl<T> Table<T> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn get_behind_first(&self, index: u32) -> Option<&T> {
         let (chunk, slot) = Self::place(index);
         self.chunks[chunk].get()?[slot].get()

@@ -142,10 +142,22 @@ impl<T> OwnedLock<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let me = thread_number();
+        // First, whoever the owner is: another thread may be about to give this one its ownership back.
         if self.inside[seat_of(me)].load(Ordering::Relaxed) {
             return None;
         }
         self.enter(me).map(Guard::from).or_else(|| self.try_take(me))
+    }
+
+    /// Takes the lock if this thread owns it, unless this thread already holds it.
+    #[inline(always)]
+    pub(crate) fn try_lock_owned(&self) -> Option<OwnerGuard<'_, T>> {
+        let me = known_thread_number();
+        if self.owner.load(Ordering::Relaxed) != me {
+            return None;
+        }
+        let inside = &self.inside[seat_of(me)];
+        if inside.load(Ordering::Relaxed) { None } else { self.enter_as_owner(me, inside) }
     }
 
     /// Takes the lock if this thread owns it.
@@ -160,19 +172,26 @@ impl<T> OwnedLock<T> {
     /// Enters if this thread is the owner.
     #[inline(always)]
     fn enter(&self, me: u64) -> Option<OwnerGuard<'_, T>> {
-        if self.owner.load(Ordering::Relaxed) == me {
-            let inside = &self.inside[seat_of(me)];
-            assert!(!inside.load(Ordering::Relaxed), "locked twice by one thread");
-            inside.store(true, Ordering::Relaxed);
-            // This orders the compiler only. The processor may still perform the check before the store. The barrier in
-            // `take` makes up for that: a check before the barrier means that the store is before it too, and a check
-            // after the barrier finds another owner.
-            barrier::of_this_thread();
-            if self.owner.load(Ordering::Relaxed) == me {
-                return Some(self.guard(AsOwner(inside)));
-            }
-            inside.store(false, Ordering::Release);
+        if self.owner.load(Ordering::Relaxed) != me {
+            return None;
         }
+        let inside = &self.inside[seat_of(me)];
+        assert!(!inside.load(Ordering::Relaxed), "locked twice by one thread");
+        self.enter_as_owner(me, inside)
+    }
+
+    /// Enters if this thread, which was the owner just now and is not inside, still is the owner.
+    #[inline(always)]
+    fn enter_as_owner<'a>(&'a self, me: u64, inside: &'a AtomicBool) -> Option<OwnerGuard<'a, T>> {
+        inside.store(true, Ordering::Relaxed);
+        // This orders the compiler only. The processor may still perform the check before the store. The barrier in
+        // `take` makes up for that: a check before the barrier means that the store is before it too, and a check
+        // after the barrier finds another owner.
+        barrier::of_this_thread();
+        if self.owner.load(Ordering::Relaxed) == me {
+            return Some(self.guard(AsOwner(inside)));
+        }
+        inside.store(false, Ordering::Release);
         None
     }
 

@@ -63,9 +63,7 @@ impl<B: Backend> CachingAllocator<B> {
     #[inline(always)]
     pub unsafe fn free_by_key(&self, key: AllocationKey) {
         let (arena, block) = key.parts();
-        if !(self.device.may_be_warm() && self.device.free_warm(arena, block)) {
-            self.device.free(arena, block);
-        }
+        self.device.free(arena, block);
     }
 
     /// Returns the key of the allocation that starts at this [`trace_address`](crate::DevicePtr::trace_address), if

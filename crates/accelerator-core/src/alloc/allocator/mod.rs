@@ -54,6 +54,9 @@ pub struct CachingAllocator<B: Backend> {
 /// piece just after it was written in several, which is slow.
 struct WarmBlock(NonZeroU64);
 
+/// Moves a size, which is a multiple of the smallest block, above a block's number.
+const SIZE_SHIFT: u32 = 32 - MIN_BLOCK.ilog2();
+
 impl<B: Backend> CachingAllocator<B> {
     pub(crate) fn new(streams: &'static Streams<B>, config: AllocatorConfig) -> Self {
         let owner = streams.owner;
@@ -68,12 +71,15 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a
     /// stream of another device; [`Error::Driver`](crate::Error::Driver).
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
-        if self.owns(stream)
-            && let Some(allocation) = self.allocate_at_once(bytes, stream)
-        {
-            return Ok(allocation);
+        if self.owns(stream) {
+            if self.device.may_have_pending() {
+                self.device.poll(bytes, stream.id())?;
+            }
+            if let Some(allocation) = self.allocate_if_warm(bytes, stream) {
+                return Ok(allocation);
+            }
         }
         // Taken apart, so that the one above is not put into memory.
         let Allocation { arena, block, ptr, size, requested, stream } = self.allocate_elsewhere(bytes, stream)?;
@@ -85,14 +91,8 @@ impl<B: Backend> CachingAllocator<B> {
         stream.owner().number == self.owner.number
     }
 
-    /// Allocates on the warm path, if no block is pending. Returns `None`, with nothing changed, if that does not serve
-    /// the request. The stream must be of this device.
-    #[inline]
-    pub(crate) fn allocate_at_once(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<Allocation<B>> {
-        if self.device.may_have_pending() { None } else { self.allocate_if_warm(bytes, stream) }
-    }
-
-    /// As [`allocate_at_once`](Self::allocate_at_once), even if blocks are pending.
+    /// Allocates on the warm path. Returns `None`, with nothing changed, if that does not serve the request. The stream
+    /// must be of this device.
     #[inline(always)]
     fn allocate_if_warm(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<Allocation<B>> {
         let (WarmBlock(block), ptr) = match self.device.may_be_warm() {
@@ -115,19 +115,13 @@ impl<B: Backend> CachingAllocator<B> {
     fn allocate_warm<const LARGE: bool>(&self, bytes: NonZeroU64, stream: Stream<B>) -> Option<(WarmBlock, B::Ptr)> {
         let allocated = self.device.allocate_warm::<LARGE>(bytes.get(), stream.id())?;
         let AllocatedBlock { block, size, .. } = allocated;
-        Some((WarmBlock(NonZeroU64::from(block.get()) | (size / MIN_BLOCK) << 32), Self::ptr(&allocated)))
+        Some((WarmBlock(NonZeroU64::from(block.get()) | size << SIZE_SHIFT), Self::ptr(&allocated)))
     }
 
     #[cold]
     #[inline(never)]
     fn allocate_elsewhere(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
         stream.check(self.owner)?;
-        if self.device.may_have_pending() {
-            self.device.poll(bytes, stream.id())?;
-            if let Some(allocation) = self.allocate_if_warm(bytes, stream) {
-                return Ok(allocation);
-            }
-        }
         self.device.allocate(bytes, stream.id(), |block| self.allocation(block, bytes, stream))
     }
 
@@ -151,41 +145,23 @@ impl<B: Backend> CachingAllocator<B> {
     /// record an event, that is no error; it is retried later.
     #[inline]
     pub fn free(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
-        let Allocation { stream, arena, block, .. } = allocation;
-        match self.device.may_be_warm() && self.owns(stream) && self.free_warm(arena, block) {
-            true => Ok(()),
-            false => self.free_elsewhere(allocation),
+        if !self.owns(allocation.stream) {
+            return Err(self.foreign(allocation));
         }
-    }
-
-    /// Frees an allocation of this allocator whose owner is being dropped, so that it is not used again.
-    #[inline(always)]
-    pub(crate) fn free_dropped(&self, allocation: &Allocation<B>) {
-        let Allocation { arena, block, .. } = *allocation;
-        if !(self.device.may_be_warm() && self.free_warm(arena, block)) {
-            self.free_dropped_elsewhere(allocation);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_dropped_elsewhere(&self, allocation: &Allocation<B>) {
-        self.device.free(allocation.arena, allocation.block);
-    }
-
-    #[inline(never)]
-    fn free_warm(&self, arena: ArenaId, block: BlockId) -> bool {
-        self.device.free_warm(arena, block)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_elsewhere(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
-        if let Err(error) = self.check_owner(&allocation) {
-            return Err(ForeignAllocation { allocation, error });
-        }
-        self.device.free(allocation.arena, allocation.block);
+        self.free_own(&allocation);
         Ok(())
+    }
+
+    /// Frees an allocation of this allocator, which is not used again.
+    #[inline(always)]
+    pub(crate) fn free_own(&self, allocation: &Allocation<B>) {
+        self.device.free(allocation.arena, allocation.block);
+    }
+
+    #[cold]
+    fn foreign(&self, allocation: Allocation<B>) -> ForeignAllocation<B> {
+        let error = allocation.stream.owner().mismatch(self.owner, "the allocation");
+        ForeignAllocation { allocation, error }
     }
 
     /// Records that `stream` uses the allocation, so that the memory is not reused before that work is done. For the

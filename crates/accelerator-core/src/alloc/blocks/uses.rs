@@ -46,10 +46,15 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    #[inline]
-    pub(crate) fn for_each(&self, mut each: impl FnMut(User)) {
-        each(self.first);
-        self.others.iter().copied().for_each(each);
+    /// Returns the streams. The first is not special to a loop over them, whose body is so compiled once.
+    #[inline(always)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = User> {
+        let (mut next, mut others) = (Some(self.first), self.others.iter());
+        std::iter::from_fn(move || {
+            let user = next?;
+            next = others.next().copied();
+            Some(user)
+        })
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -171,7 +176,7 @@ mod tests {
             if random.u8(..4) == 0 {
                 let mut taken = Vec::new();
                 if let Some(users) = uses.take(&mut block) {
-                    users.for_each(|User { stream, is_captured }| taken.push((stream.get(), is_captured)));
+                    taken.extend(users.iter().map(|User { stream, is_captured }| (stream.get(), is_captured)));
                 }
                 most = most.max(taken.len());
                 assert_eq!(taken, std::mem::take(&mut expected));

@@ -89,6 +89,7 @@ impl DeviceAllocator {
     }
 
     /// Frees the blocks whose uses are over, before an allocation on a stream.
+    #[inline(never)]
     pub(crate) fn poll(&self, bytes: NonZeroU64, stream: StreamId) -> Result<()> {
         // A request that is too large changes nothing.
         if bytes.get() >= TOO_LARGE { Ok(()) } else { self.pending.poll(&self.memory, stream) }
@@ -133,26 +134,20 @@ impl DeviceAllocator {
         self.allocate_on_slow_path((arena, request), stream).map(typed)
     }
 
-    /// Frees a block on the warm path: of a stream's arena that this thread owns, under default settings. Returns
-    /// false, with nothing changed, if that is not so.
-    #[inline(always)]
-    pub(crate) fn free_warm(&self, arena: ArenaId, block: BlockId) -> bool {
-        let Some(mut arena) = self.arenas().of_stream(arena).and_then(|arena| arena.lock_owned()) else { return false };
+    /// Frees a block. On the warm path, it is of the arena of a stream, which this thread owns, under default settings.
+    #[inline(never)]
+    pub(crate) fn free(&self, arena: ArenaId, block: BlockId) {
+        let Some(lock) = self.arenas().of_stream(arena) else { return self.free_elsewhere(arena, block) };
+        let Some(mut arena) = lock.lock_owned() else { return self.free_on_slow_path(lock.lock(), block) };
         if !arena.is_plain() {
-            return false;
+            return self.free_on_slow_path(arena.into(), block);
         }
         if arena.is_used(block) {
-            self.free_used(arena.into(), block);
-            return true;
+            return self.free_used(arena, block);
         }
-        arena.free_plain(block, |pool| self.arenas().clock(pool))
-    }
-
-    /// Frees a block that the [warm path](Self::free_warm) does not free.
-    #[inline(always)]
-    pub(crate) fn free(&self, arena: ArenaId, block: BlockId) {
-        let Some(arena) = self.arenas().of_stream(arena) else { return self.free_elsewhere(arena, block) };
-        self.free_on_slow_path(arena.lock(), block);
+        if !arena.free_plain(block, |pool| self.arenas().clock(pool)) {
+            self.free_on_slow_path(arena.into(), block);
+        }
     }
 
     /// Records that a stream uses a block. The use is part of a capture if the current stream of this thread captures.

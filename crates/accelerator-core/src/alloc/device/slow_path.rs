@@ -142,7 +142,7 @@ impl DeviceAllocator {
 
     /// Frees a block that other streams used, in an arena that does not take the slow path.
     #[inline(never)]
-    pub(super) fn free_used(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+    pub(super) fn free_used<E>(&self, mut arena: Guard<'_, Arena, E>, block: BlockId) {
         if let Some(users) = arena.free_when_done(block) {
             let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.id(), block });
             drop(arena);

@@ -11,7 +11,7 @@ impl PendingFrees {
         let recorded = queues.recorded.blocks().chain(queues.unrecorded.iter().map(|(_, block)| *block));
         let mut uses: Vec<_> = recorded.chain(arriving.uses.iter().map(|arrived| arrived.block)).collect();
         for free in &arriving.deferred {
-            free.users.for_each(|_| uses.push(free.block));
+            uses.extend(free.users.iter().map(|_| free.block));
         }
         uses
     }

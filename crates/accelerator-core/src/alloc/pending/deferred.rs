@@ -70,7 +70,7 @@ impl PendingFrees {
         let mut deferred = Deferred { block, stream, users, capture, marks: Vec::new() };
         if reuses {
             let mut streams = vec![stream];
-            deferred.users.for_each(|user| streams.push(user.stream));
+            streams.extend(deferred.users.iter().map(|user| user.stream));
             let marked = streams.into_iter().map(|stream| events.mark(stream).ok().flatten());
             deferred.marks = marked.collect::<Option<_>>().unwrap_or_default();
         }
@@ -98,21 +98,14 @@ impl PendingFrees {
         let precedes = |mark: &u64| marks.iter().zip(&preceding).any(|(known, precedes)| known == mark && *precedes);
         let is_ordered = |free: &Deferred| is_candidate(free) && free.marks.iter().all(precedes);
         for free in self.take_deferred(is_ordered) {
-            free.users.for_each(|_| use_over(memory, free.block));
+            free.users.iter().for_each(|_| use_over(memory, free.block));
         }
         Ok(())
     }
 
     /// Lets the deferred frees take effect whose captures are over.
-    #[inline(always)]
-    pub(super) fn end_deferred(&self, memory: &Memory, queues: &mut Queues) {
-        if self.has_arrived.load(Ordering::Acquire) {
-            self.end_deferred_if_over(memory, queues);
-        }
-    }
-
     #[cold]
-    fn end_deferred_if_over(&self, memory: &Memory, queues: &mut Queues) {
+    pub(super) fn end_deferred(&self, memory: &Memory, queues: &mut Queues) {
         let underway = lock(&self.captures.underway).clone();
         let ended = self.take_deferred(|free| underway.iter().all(|(number, _)| *number != free.capture));
         self.carry_out(memory, queues, ended);
@@ -135,18 +128,12 @@ impl PendingFrees {
     /// Forgets the uses that were captured, and waits for the others.
     fn carry_out(&self, memory: &Memory, queues: &mut Queues, frees: Vec<Deferred>) {
         for Deferred { block, users, .. } in frees {
-            users.for_each(|User { stream, is_captured }| {
-                if !is_captured {
-                    let event = memory.context.events.record(stream).ok().flatten();
-                    self.queued.store(true, Ordering::Relaxed);
-                    queues.push(Arrived { user: stream, event, block });
-                }
-            });
-            users.for_each(|user| {
-                if user.is_captured {
-                    use_over(memory, block);
-                }
-            });
+            for User { stream, .. } in users.iter().filter(|user| !user.is_captured) {
+                let event = memory.context.events.record(stream).ok().flatten();
+                self.queued.store(true, Ordering::Relaxed);
+                queues.push(Arrived { user: stream, event, block });
+            }
+            users.iter().filter(|user| user.is_captured).for_each(|_| use_over(memory, block));
         }
     }
 

@@ -13,7 +13,7 @@ use super::arena::{Arena, ArenaId};
 use super::arenas::Parameters;
 use super::blocks::{BlockId, User, Users};
 use super::source::{Context, Memory};
-use crate::event::EventNumber;
+use crate::event::{EventNumber, is_over};
 use crate::sync::primitives::atomic::{AtomicBool, Ordering};
 use crate::sync::primitives::{Mutex, lock};
 use crate::sync::{Guard, InFlight, OwnedLock, Step};
@@ -62,6 +62,7 @@ struct Queues {
 }
 
 impl Queues {
+    #[inline(always)]
     fn push(&mut self, Arrived { user, event, block }: Arrived) {
         match event {
             Some(event) => self.recorded.push_back(user, event, block),
@@ -85,26 +86,40 @@ impl PendingFrees {
     }
 
     /// Makes a freed block wait for these streams. PyTorch: `insert_events`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
-        users.for_each(|User { stream: user, .. }| {
+        for User { stream: user, .. } in users.iter() {
             let event = context.events.record(user).ok().flatten();
             self.enter(Arrived { user, event, block });
-        });
+        }
         drop(begun);
     }
 
     /// Adds a use to its queue, or to those that arrive while another thread goes through the queues.
+    #[inline(always)]
     fn enter(&self, arrived: Arrived) {
+        match self.queues.try_lock_owned() {
+            Some(mut queues) => self.enter_into(&mut queues, arrived),
+            None => self.enter_as_other(arrived),
+        }
+    }
+
+    #[cold]
+    fn enter_as_other(&self, arrived: Arrived) {
         if let Some(mut queues) = self.queues.try_lock() {
-            self.queued.store(true, Ordering::Relaxed);
-            self.take_in(&mut queues);
-            queues.push(arrived);
+            self.enter_into(&mut queues, arrived);
         } else {
             let mut arriving = lock(&self.arriving);
             arriving.uses.push(arrived);
             self.has_arrived.store(true, Ordering::Release);
         }
+    }
+
+    #[inline(always)]
+    fn enter_into(&self, queues: &mut Queues, arrived: Arrived) {
+        self.queued.store(true, Ordering::Relaxed);
+        self.take_in(queues);
+        queues.push(arrived);
     }
 
     /// Moves the uses that have arrived into the queues.
@@ -117,6 +132,7 @@ impl PendingFrees {
 
     #[cold]
     fn take_in_arrived(&self, queues: &mut Queues) {
+        self.queued.store(true, Ordering::Relaxed); // ahead of the other flag, of which this takes the place
         let mut arriving = std::mem::take(&mut queues.arriving);
         let mut outside = lock(&self.arriving);
         std::mem::swap(&mut outside.uses, &mut arriving);
@@ -128,16 +144,27 @@ impl PendingFrees {
 
     /// Frees the blocks whose events are complete, without waiting. Asks about no event while work of this stream is
     /// being captured, because drivers then refuse event queries. PyTorch: `process_events`.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn poll(&self, memory: &Memory, stream: StreamId) -> Result<()> {
-        let Some(mut queues) = self.queues.try_lock() else { return Ok(()) };
         let Context { events, .. } = &memory.context;
         if events.is_capturing(stream).map_err(|error| memory.context.error(error))? {
-            drop(queues);
             return self.free_ordered(memory, stream);
         }
-        self.end_deferred(memory, &mut queues);
-        self.take_events(memory, &mut queues, |event| events.is_over(event))
+        match self.queues.try_lock_owned() {
+            Some(mut queues) => self.take_complete_events(memory, &mut queues),
+            None => self.poll_as_other(memory),
+        }
+    }
+
+    #[cold]
+    fn poll_as_other(&self, memory: &Memory) -> Result<()> {
+        self.queues.try_lock().map_or(Ok(()), |mut queues| self.take_complete_events(memory, &mut queues))
+    }
+
+    #[inline(always)]
+    fn take_complete_events(&self, memory: &Memory, queues: &mut Queues) -> Result<()> {
+        let events = &*memory.context.events;
+        self.take_events(memory, queues, |event| is_over(events, event))
     }
 
     /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
@@ -147,7 +174,6 @@ impl PendingFrees {
         self.recording.wait();
         let wait = |event| events.wait_until_over(event).map(|()| true);
         let mut queues = self.queues.lock();
-        self.end_deferred(memory, &mut queues);
         self.take_events(memory, &mut queues, wait)
     }
 
@@ -156,8 +182,7 @@ impl PendingFrees {
         let Context { events, .. } = &memory.context;
         self.recording.wait();
         let mut queues = self.queues.lock();
-        self.end_deferred(memory, &mut queues);
-        self.take_in_and_record(&memory.context, &mut queues)?;
+        self.begin_pass(memory, &mut queues)?;
         let chosen: Vec<_> = queues.recorded.blocks().filter(|block| is_chosen(*block)).collect();
         for block in chosen {
             let mut uses = queues.recorded.take_all_of(block).into_iter();
@@ -175,13 +200,14 @@ impl PendingFrees {
     }
 
     /// Goes through the queues, each from its oldest event to the first that is not complete.
+    #[inline(always)]
     fn take_events(
         &self,
         memory: &Memory,
         queues: &mut Queues,
         is_over: impl Fn(EventNumber) -> DriverResult<bool>,
     ) -> Result<()> {
-        self.take_in_and_record(&memory.context, queues)?;
+        self.begin_pass(memory, queues)?;
         let mut has_any = !queues.unrecorded.is_empty();
         for queue in queues.recorded.iter_mut() {
             while let Some((event, block)) = queue.front().copied() {
@@ -202,7 +228,8 @@ impl PendingFrees {
     pub(crate) fn reuse_by_device_wait(&self, memory: &Memory, wanted: &Parameters) -> Result<bool> {
         let context = &memory.context;
         let Some(mut queues) = self.queues.try_lock() else { return Ok(false) };
-        self.take_in_and_record(context, &mut queues)?;
+        self.take_in(&mut queues);
+        record_again(context, &mut queues)?;
         let Some(chosen) = smallest_pending(context, &queues, wanted) else { return Ok(false) };
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
@@ -220,12 +247,14 @@ impl PendingFrees {
         Ok(true)
     }
 
-    /// Moves the uses that have arrived into the queues, and retries events that the driver refused to record.
+    /// Moves what has arrived into the queues, and retries events that the driver refused to record.
     #[inline(always)]
-    fn take_in_and_record(&self, context: &Context, queues: &mut Queues) -> Result<()> {
-        self.take_in(queues);
-        self.queued.store(true, Ordering::Relaxed); // until the queues are seen to be empty
-        if queues.unrecorded.is_empty() { Ok(()) } else { record_again(context, queues) }
+    fn begin_pass(&self, memory: &Memory, queues: &mut Queues) -> Result<()> {
+        if self.has_arrived.load(Ordering::Acquire) {
+            self.end_deferred(memory, queues);
+            self.take_in_arrived(queues);
+        }
+        if queues.unrecorded.is_empty() { Ok(()) } else { record_again(&memory.context, queues) }
     }
 }
 

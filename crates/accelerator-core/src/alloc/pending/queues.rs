@@ -50,6 +50,7 @@ impl<E, T> EventQueues<E, T> {
         self.queues.iter().filter_map(|queue| queue.events.front().map(|(_, block)| (queue.user, block)))
     }
 
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, user: StreamId, event: E, block: T) {
         self.queue(user).push_back((event, block));
     }
@@ -64,22 +65,36 @@ impl<E, T> EventQueues<E, T> {
         self.queues.iter_mut().find(|queue| queue.user == user)?.events.pop_front()
     }
 
-    #[inline]
+    #[inline(always)]
     fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, T)> {
         let place = self.queues.iter().position(|queue| queue.user == user);
-        let place = match place.filter(|place| !self.queues[*place].events.is_empty()) {
+        let place = match place.filter(|place| self.keeps(*place)) {
             Some(place) => place,
             None => self.fill(user, place),
         };
         &mut self.queues[place].events
     }
 
+    /// Returns whether a queue has events, or would [return](Self::fill) to the same place.
+    #[inline(always)]
+    fn keeps(&self, place: usize) -> bool {
+        let Queue { slot, events, .. } = &self.queues[place];
+        let is_before = |next: &Queue<E, T>| *slot < next.slot;
+        !events.is_empty() || !self.is_too_full(self.queues.len()) && self.queues.get(place + 1).is_none_or(is_before)
+    }
+
+    /// Returns whether the table is too full for another queue beside so many.
+    #[inline(always)]
+    fn is_too_full(&self, filled: usize) -> bool {
+        2 * (filled + 1) > 1 << self.bits
+    }
+
     /// Prepares a queue for its first event: moves it to the place that a new queue would get. Returns its index.
+    #[inline(never)]
     fn fill(&mut self, user: StreamId, mut place: Option<usize>) -> usize {
-        let is_too_full = |filled| 2 * (filled + 1) > 1 << self.bits;
         let filled = || self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
         // With few queues, there is no need to count the filled ones.
-        if is_too_full(self.queues.len()) && is_too_full(filled()) {
+        if self.is_too_full(self.queues.len()) && self.is_too_full(filled()) {
             self.bits = (self.bits + 1).max(2);
             for queue in &mut self.queues {
                 queue.slot = slot(queue.user, self.bits);

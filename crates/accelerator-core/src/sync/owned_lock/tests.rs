@@ -240,13 +240,15 @@ fn try_lock_fails_while_a_thread_is_inside() {
         };
         let held = lock.lock(); // as the owner
         let owned = lock.is_owned_by(thread_number());
-        assert!(lock.try_lock().is_none() && !try_elsewhere(&lock));
+        assert!(lock.try_lock().is_none() && lock.try_lock_owned().is_none() && !try_elsewhere(&lock));
         assert_eq!(lock.is_owned_by(thread_number()), owned, "a failed try_lock does not revoke ownership");
         drop(held);
+        assert_eq!(lock.try_lock_owned().is_some(), owned, "its guard is gone at once");
+        assert_eq!(lock.try_lock_owned().is_some(), owned);
         assert!(try_elsewhere(&lock));
         let held = lock.try_lock(); // with the mutex
         assert!(held.is_some() && !lock.is_owned_by(thread_number()));
-        assert!(lock.try_lock().is_none() && !try_elsewhere(&lock));
+        assert!(lock.try_lock().is_none() && lock.try_lock_owned().is_none() && !try_elsewhere(&lock));
         drop(held);
         assert!(lock.try_lock().is_some());
         owned

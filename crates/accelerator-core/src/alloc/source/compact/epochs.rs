@@ -7,7 +7,7 @@ use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::blocks::Owner;
 use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::source::context::Context;
-use crate::event::EventNumber;
+use crate::event::{self, EventNumber};
 use crate::sync::Guard;
 use crate::sync::primitives::MutexGuard;
 use crate::types::{DriverResult, StreamId};
@@ -101,7 +101,7 @@ impl<'a> Mapper<'a> {
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
         self.mapped.ends.retain(|end| {
-            let is_over = !open.contains(&end.owner) && matches!(events.is_over(end.event), Ok(true));
+            let is_over = !open.contains(&end.owner) && matches!(event::is_over(events, end.event), Ok(true));
             match is_over {
                 true => over.push((end.owner, end.epoch)),
                 false => open.push(end.owner),
