@@ -5,7 +5,7 @@
 
 use super::Arena;
 use super::store::Store;
-use crate::alloc::blocks::{Block, BlockId, PageRange, Segment, SegmentId, State};
+use crate::alloc::blocks::{Block, BlockId, PageRange, Segment, SegmentId, State, if_free};
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
@@ -78,7 +78,7 @@ impl Store {
     /// If there is no such block: the pages to map first. More may be needed after them. `None` if no segment has room.
     pub(crate) fn room_for(&self, request: &Request) -> Result<BlockId, Option<PageRange>> {
         for unmapped in self.free.unmapped(request.pool).values().copied() {
-            let before = self.blocks.free(self.blocks[unmapped].previous);
+            let before = if_free(&self.blocks, self.blocks[unmapped].previous);
             if !self.has_room(before.unwrap_or(unmapped), request.size) {
                 continue;
             }

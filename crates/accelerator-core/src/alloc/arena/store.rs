@@ -3,7 +3,7 @@
 use super::free_lists::FreeLists;
 use super::id::ArenaId;
 use super::private::Private;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses, if_free};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, Counting, Packed, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
@@ -165,7 +165,7 @@ impl Store {
     #[inline(always)]
     pub(super) fn make_free(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         let Block { requested, previous, next, .. } = self.blocks[id];
-        let free = (self.blocks.free(previous), self.blocks.free(next));
+        let free = (if_free(&self.blocks, previous), if_free(&self.blocks, next));
         self.count_freed(id, free, count)?;
         if let (_, Some(rest)) = free {
             self.blocks[rest].requested = requested;
@@ -208,32 +208,10 @@ impl Store {
     /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
     fn count_freed(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
-        let split = self.split_by_free(id, near);
+        let split = split_by_free(&self.blocks, id, near);
         let Block { pool, size, requested, .. } = self.blocks[id];
         let oversize = self.config.is_oversize(size);
         count(&mut self.counters, Counted { pool, bytes: size, requested, oversize, split })
-    }
-
-    /// Returns by how much the free blocks that share their segment with others change if a block becomes free next to
-    /// these free neighbours.
-    #[inline(always)]
-    pub(super) fn split_by_free(&self, id: BlockId, (before, behind): Neighbours) -> Pair {
-        let Block { size, expandable, mut previous, mut next, .. } = self.blocks[id];
-        let mut merged = Pair::default();
-        if let Some(block) = before.map(|before| &self.blocks[before]) {
-            merged = merged + Pair::new(1, block.size as i64);
-            previous = block.previous;
-        }
-        if let Some(block) = behind.map(|behind| &self.blocks[behind]) {
-            merged = merged + Pair::new(1, block.size as i64);
-            next = block.next;
-        }
-        match previous.is_some() || next.is_some() {
-            // Free pages of expandable segments can always go back to the driver.
-            _ if expandable => Pair::default(),
-            true => Pair::new(1 - merged.0[0], size as i64),
-            false => Pair::default() - merged,
-        }
     }
 
     /// Splits bytes off both ends of a block that is on no list, and lists the resulting blocks.
@@ -273,5 +251,27 @@ impl Store {
 
     pub(crate) fn largest_free(&self, pool: PoolKind) -> u64 {
         self.free.largest(&self.blocks, pool)
+    }
+}
+
+/// Returns by how much the free blocks that share their segment with others change if a block becomes free next to
+/// these free neighbours.
+#[inline(always)]
+pub(super) fn split_by_free(blocks: &[Block], id: BlockId, (before, behind): Neighbours) -> Pair {
+    let Block { size, expandable, mut previous, mut next, .. } = blocks[id];
+    let mut merged = Pair::default();
+    if let Some(block) = before.map(|before| &blocks[before]) {
+        merged = merged + Pair::new(1, block.size as i64);
+        previous = block.previous;
+    }
+    if let Some(block) = behind.map(|behind| &blocks[behind]) {
+        merged = merged + Pair::new(1, block.size as i64);
+        next = block.next;
+    }
+    match previous.is_some() || next.is_some() {
+        // Free pages of expandable segments can always go back to the driver.
+        _ if expandable => Pair::default(),
+        true => Pair::new(1 - merged.0[0], size as i64),
+        false => Pair::default() - merged,
     }
 }

@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU64;
 
+use super::store::split_by_free;
 use super::{AllocatedBlock, Arena, Store};
-use crate::alloc::blocks::{Block, BlockId, Segment, State};
+use crate::alloc::blocks::{Block, BlockId, FreeList, Segment, SlotsMut, State, if_free};
 use crate::alloc::settings::{Policy, Request, SMALL_SIZE};
-use crate::alloc::stats::{Counting, NeedsSettling, Packed};
+use crate::alloc::stats::{Counting, NeedsSettling, Packed, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// Which functions serve calls by best fit.
@@ -147,34 +148,32 @@ impl Store {
         size: u64,
         clock: impl Fn() -> u32,
     ) -> Counting<Option<AllocatedBlock>> {
-        let best = self.free.of_pool::<LARGE>().best_fit_of_pool::<LARGE>(&self.blocks, size);
-        let Some(mut id) = best else { return Ok(None) };
-        if EXPANDABLE && self.blocks[id].expandable {
-            let Some(instead) = self.instead_of_expandable(id) else { return Ok(None) };
-            id = instead;
-        }
+        // Looked for ahead of the borrows below, which the default needs only once.
+        let of_expandable = if EXPANDABLE { self.best_of_expandable::<LARGE>(size) } else { None };
         let Self { blocks, free, counters, arena, .. } = self;
         let (mut blocks, segments) = blocks.parts();
         let list = free.of_pool::<LARGE>();
+        let best = if EXPANDABLE { of_expandable } else { list.candidate::<LARGE>(&blocks, size) };
+        let Some(id) = best else { return Ok(None) };
         let Block { size: whole, expandable, .. } = blocks[id];
+        let Some(rest) = whole.checked_sub(size) else { return Ok(None) };
         // Free pages of expandable segments can always go back to the driver, so they do not count as split.
         let (was_split, counts_split) = (blocks[id].is_split(), !EXPANDABLE || !expandable);
-        let rest = whole - size;
         if rest > if LARGE && !EXPANDABLE { SMALL_SIZE } else { 0 } {
             let Some(vacant) = blocks.vacant() else { return Err(NeedsSettling) };
+            let block = Packed::new(1, size as i64);
             let split = match was_split {
                 _ if !counts_split => Packed::default(),
-                true => Packed::new(0, -(size as i64)),
-                false => Packed::new(1, rest as i64),
+                true => Packed::ONE.minus(block),
+                false => Packed::new(2, whole as i64).minus(block),
             };
             counters.given_out_plain::<LARGE>(size, requested, split)?;
             if counts_split && !was_split {
                 counters.split_added::<LARGE>(1, rest);
             }
-            list.remove(&mut blocks, id);
+            list.replace(&mut blocks, id, vacant);
             let pool = if LARGE { PoolKind::Large } else { PoolKind::Small };
-            blocks.cut(id, vacant, size, (pool, EXPANDABLE && expandable), clock());
-            list.insert(&mut blocks, vacant);
+            blocks.cut(id, vacant, size, (pool, EXPANDABLE && expandable), clock);
         } else {
             let counts_split = counts_split && was_split;
             let split = if counts_split { Packed::new(-1, -(whole as i64)) } else { Packed::default() };
@@ -186,6 +185,14 @@ impl Store {
         let Segment { base, position, .. } = segments[block.segment];
         let (offset, size) = (block.position.wrapping_sub(position), block.size);
         Ok(Some(AllocatedBlock { arena: *arena, block: id, base, offset, size }))
+    }
+
+    /// Returns the best-fitting free block under expandable segments.
+    #[inline(always)]
+    fn best_of_expandable<const LARGE: bool>(&mut self, size: u64) -> Option<BlockId> {
+        let best = self.free.of_pool::<LARGE>().candidate::<LARGE>(&self.blocks, size);
+        let best = best.filter(|id| self.blocks[*id].size >= size)?;
+        if self.blocks[best].expandable { self.instead_of_expandable(best) } else { Some(best) }
     }
 
     /// Makes a block free and merges it with its free neighbours; if `PENDING`, after it was freed. PyTorch:
@@ -209,57 +216,75 @@ impl Store {
         id: BlockId,
         clock: impl Fn() -> u32,
     ) -> Counting {
-        let Block { size, requested, .. } = self.blocks[id];
-        if self.counters.may_refuse_free::<LARGE>(size) && self.refuses_free::<LARGE>(id) {
-            return Err(NeedsSettling);
-        }
         let Self { blocks, free, counters, .. } = self;
         let (mut blocks, _) = blocks.parts();
+        let Block { size, requested, .. } = blocks[id];
+        let block = Packed::new(1, size as i64);
+        if counters.may_refuse_free::<LARGE>(size) && refuses_free::<LARGE>(&blocks, id, counters) {
+            return Err(NeedsSettling);
+        }
         match PENDING {
             true => counters.pending_over_plain::<LARGE>(size, requested),
             false => counters.freed_plain::<LARGE>(size, requested),
         }
         let list = free.of_pool::<LARGE>();
-        let (mut merged, mut more) = (id, 1);
+        let mut split = block;
         // What a block has is read where it is needed, since this is cheaper than to keep it.
         if let Some(next) = blocks[id].next
             && blocks[next].state == State::Free
         {
             list.remove(&mut blocks, next);
             blocks.swallow(id, next);
-            more = 0;
+            split = split.minus(Packed::ONE);
         }
-        if let Some(previous) = blocks[id].previous
-            && blocks[previous].state == State::Free
+        // Compiled once for each of the two blocks, so that what is known of one need not be looked up again.
+        let mut freed = Freed::<LARGE, EXPANDABLE> { blocks, list, counters, block, size };
+        if let Some(previous) = freed.blocks[id].previous
+            && freed.blocks[previous].state == State::Free
         {
-            list.remove(&mut blocks, previous);
-            blocks[previous].requested = blocks[id].requested;
-            blocks.swallow(previous, id);
-            (merged, more) = (previous, more - 1);
+            freed.list.remove(&mut freed.blocks, previous);
+            freed.blocks[previous].requested = freed.blocks[id].requested;
+            freed.blocks.swallow(previous, id);
+            freed.list_whole(previous, split.minus(Packed::ONE), clock());
+        } else {
+            freed.list_whole(id, split, clock());
         }
-        let block = &mut blocks[merged];
-        (block.state, block.free_since) = (State::Free, clock());
-        let split = match block.is_split() {
-            _ if EXPANDABLE && block.expandable => Packed::default(),
-            true => {
-                counters.split_added::<LARGE>(i64::from(more > 0), size);
-                Packed::new(more, size as i64)
-            }
-            false => Packed::new(more - 1, -((block.size - size) as i64)),
-        };
-        counters.split_changed::<LARGE>(split);
-        list.insert(&mut blocks, merged);
         Ok(())
     }
+}
 
-    /// Returns whether a block is refused to become free at once. Threads that allocate on streams of their own often
-    /// need to know.
-    #[cold]
-    #[inline(never)]
-    fn refuses_free<const LARGE: bool>(&self, id: BlockId) -> bool {
-        let Block { size, previous, next, .. } = self.blocks[id];
-        let free = (self.blocks.free(previous), self.blocks.free(next));
-        let [count, bytes] = self.split_by_free(id, free).0;
-        self.counters.refuses_free::<LARGE>(size, Packed::new(count, bytes))
+/// What the end of a free needs.
+struct Freed<'a, const LARGE: bool, const EXPANDABLE: bool> {
+    blocks: SlotsMut<'a>,
+    list: &'a mut FreeList,
+    counters: &'a mut StreamCounters,
+    /// The freed block as a word, and its size.
+    block: Packed,
+    size: u64,
+}
+
+impl<const LARGE: bool, const EXPANDABLE: bool> Freed<'_, LARGE, EXPANDABLE> {
+    /// Lists the block that has been merged, and counts the change of split blocks.
+    #[inline(always)]
+    fn list_whole(&mut self, id: BlockId, mut split: Packed, since: u32) {
+        let whole = &mut self.blocks[id];
+        (whole.state, whole.free_since) = (State::Free, since);
+        match whole.is_split() {
+            _ if EXPANDABLE && whole.expandable => split = Packed::default(),
+            true => self.counters.split_added::<LARGE>(i64::from(split == self.block), self.size),
+            false => split = split.minus(Packed::new(1, whole.size as i64)),
+        }
+        self.counters.split_changed::<LARGE>(split);
+        self.list.insert(&mut self.blocks, id);
     }
+}
+
+/// Returns whether a block is refused to become free at once. Threads that allocate on streams of their own often need
+/// to know.
+#[cold]
+#[inline(never)]
+fn refuses_free<const LARGE: bool>(blocks: &[Block], id: BlockId, counters: &StreamCounters) -> bool {
+    let Block { size, previous, next, .. } = blocks[id];
+    let [count, bytes] = split_by_free(blocks, id, (if_free(blocks, previous), if_free(blocks, next))).0;
+    counters.refuses_free::<LARGE>(size, Packed::new(count, bytes))
 }

@@ -57,29 +57,40 @@ impl FreeList {
         }
     }
 
+    /// Removes a block as [`remove`](Self::remove), and inserts another, whose size may still be unknown.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, blocks: &mut [Block], id: BlockId, new: BlockId) {
+        if self.is_outside(id) {
+            self.outside = Some(new);
+        } else {
+            self.bins.remove(blocks, id);
+            self.insert(blocks, new);
+        }
+    }
+
     /// Returns the first block of at least `size` bytes.
     #[inline(always)]
     pub(crate) fn best_fit(&self, blocks: &[Block], size: u64) -> Root {
-        self.best_fit_in(blocks, size, |bins| bins.best_fit(blocks, size, bin_of(size)))
+        let candidate = self.candidate_in(blocks, size, |bins| bins.best_fit(blocks, size, bin_of(size)));
+        candidate.filter(|id| blocks[*id].size >= size)
     }
 
-    /// As [`best_fit`](Self::best_fit), for a request of the large pool or of the small one.
+    /// As [`best_fit`](Self::best_fit), for a request of the large pool or of the small one. If no block has so many
+    /// bytes, it may return one that has fewer.
     #[inline(always)]
-    pub(crate) fn best_fit_of_pool<const LARGE: bool>(&self, blocks: &[Block], size: u64) -> Root {
+    pub(crate) fn candidate<const LARGE: bool>(&self, blocks: &[Block], size: u64) -> Root {
         let bin = if LARGE { divided_bin_of(size) } else { (size / MIN_BLOCK) as usize };
-        self.best_fit_in(blocks, size, |bins| bins.best_fit(blocks, size, bin))
+        self.candidate_in(blocks, size, |bins| bins.best_fit(blocks, size, bin))
     }
 
     #[inline(always)]
-    fn best_fit_in(&self, blocks: &[Block], size: u64, best_fit: impl Fn(&Bins) -> Root) -> Root {
-        // Without a block outside, this is `Block::NONE`, which has no bytes.
-        let outside = neighbour(blocks, self.outside);
-        let inside = if self.bins.is_empty() { None } else { best_fit(&self.bins) };
-        if outside.size < size {
-            return inside;
+    fn candidate_in(&self, blocks: &[Block], size: u64, best_fit: impl Fn(&Bins) -> Root) -> Root {
+        if self.bins.is_empty() {
+            return self.outside;
         }
-        match inside {
-            Some(id) if !precedes(blocks, self.outside, id) => inside,
+        match best_fit(&self.bins) {
+            // Without a block outside, this is `Block::NONE`, which has no bytes.
+            Some(id) if neighbour(blocks, self.outside).size < size || !precedes(blocks, self.outside, id) => Some(id),
             _ => self.outside,
         }
     }

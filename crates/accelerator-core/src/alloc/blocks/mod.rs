@@ -186,12 +186,6 @@ impl Blocks {
         let Block { previous, next, .. } = self[id];
         (previous.filter(is_alike), next.filter(is_alike))
     }
-
-    /// Returns the block if there is one and it is free.
-    #[inline(always)]
-    pub(crate) fn free(&self, id: Option<BlockId>) -> Option<BlockId> {
-        id.filter(|id| self[*id].state == State::Free)
-    }
 }
 
 impl Deref for Blocks {
@@ -208,6 +202,12 @@ impl DerefMut for Blocks {
     fn deref_mut(&mut self) -> &mut [Block] {
         &mut self.blocks
     }
+}
+
+/// Returns the block if there is one and it is free.
+#[inline(always)]
+pub(crate) fn if_free(blocks: &[Block], id: Option<BlockId>) -> Option<BlockId> {
+    id.filter(|id| blocks[*id].state == State::Free)
 }
 
 /// Returns the sort key of free blocks, in PyTorch's order: smallest size, then older segment, then lowest address.

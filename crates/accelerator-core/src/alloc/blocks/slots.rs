@@ -108,7 +108,7 @@ impl SlotsMut<'_> {
         rest: BlockId,
         size: u64,
         (pool, expandable): (PoolKind, bool),
-        free_since: u32,
+        clock: impl Fn() -> u32,
     ) {
         debug_assert_eq!(*self.vacant, Some(rest));
         *self.vacant = self.slots[rest].below[0];
@@ -127,7 +127,7 @@ impl SlotsMut<'_> {
         behind.next = next;
         behind.child = None;
         behind.uses = Used::BY_NONE;
-        behind.free_since = free_since;
+        behind.free_since = clock();
         behind.owner = 0;
         neighbour_mut(self.slots, next).previous = Some(rest);
         let block = &mut self.slots[id];

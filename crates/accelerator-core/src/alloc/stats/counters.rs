@@ -102,7 +102,7 @@ impl StreamCounters {
         };
         let own = &mut self.pools[usize::from(LARGE)].headroom.words;
         let (one, all) = (less(own), less(&self.all.words));
-        let overflow = one.0.or(one.1).or(all.0).or(all.1).or(Packed::sign(one.2 | all.2)).overflow();
+        let overflow = one.0.or(one.1).or(all.0).or(all.1).overflow_or_negative(one.2 | all.2);
         if overflow && !self.is_alone {
             return Err(NeedsSettling);
         }

@@ -31,28 +31,28 @@ pub(super) struct Words {
 }
 
 impl Headroom {
-    pub(super) fn of(amounts: Amounts) -> Self {
-        let mut headroom = Self::default();
-        headroom.add(amounts);
-        headroom
+    /// Returns these amounts, with as much as possible where the warm path looks.
+    #[inline]
+    pub(super) fn of(Amounts { allocated, active, requested: Pair([requested, oversize]), split }: Amounts) -> Self {
+        let words =
+            Words { blocks: Packed::of(allocated.least(active)), split: Packed::of(split), requested, oversize };
+        let blocks = words.blocks.pair();
+        Self {
+            words,
+            allocated_beyond: allocated - blocks,
+            active_beyond: active - blocks,
+            split_beyond: split - words.split.pair(),
+        }
     }
 
-    fn add(&mut self, Amounts { allocated, active, requested, split }: Amounts) {
-        self.allocated_beyond = self.allocated_beyond + allocated;
-        self.active_beyond = self.active_beyond + active;
-        self.split_beyond = self.split_beyond + split;
-        self.words.requested = self.words.requested.wrapping_add(requested.0[0]);
-        self.words.oversize = self.words.oversize.wrapping_add(requested.0[1]);
-        self.level();
-    }
-
+    #[inline]
     pub(super) fn amounts(&self) -> Amounts {
-        let Words { blocks, split, requested, oversize } = self.words;
+        let Amounts { allocated, active, requested, split } = self.words.amounts();
         Amounts {
-            allocated: blocks.pair() + self.allocated_beyond,
-            active: blocks.pair() + self.active_beyond,
-            requested: Pair::new(requested, oversize),
-            split: split.pair() + self.split_beyond,
+            allocated: allocated + self.allocated_beyond,
+            active: active + self.active_beyond,
+            requested,
+            split: split + self.split_beyond,
         }
     }
 
@@ -66,36 +66,46 @@ impl Headroom {
 
     /// Raises negative headroom to 0. Returns by how much.
     pub(super) fn cover(&mut self) -> Amounts {
-        if self.is_in_words() {
-            return self.words.cover();
+        if !self.has_any_beyond() && !self.words.are_any_negative_or_too_large() {
+            return Amounts::default();
         }
-        let missing = self.amounts().missing();
-        self.add(missing);
+        let amounts = self.amounts();
+        let missing = amounts.missing();
+        *self = Self::of(amounts + missing);
         missing
     }
 
     /// Moves all of another's here. Returns how much that is.
     pub(super) fn take(&mut self, other: &mut Self) -> Amounts {
-        if *other == Self::default() {
+        let Self { words, .. } = *other;
+        if other.has_any_beyond() || self.has_any_beyond() {
+            let moved = std::mem::take(other).amounts();
+            *self = Self::of(self.amounts() + moved);
+            return moved;
+        }
+        if words == Words::default() {
             return Amounts::default();
         }
-        let moved = std::mem::take(other).amounts();
-        self.add(moved);
-        moved
+        other.words = Words::default();
+        self.words = self.words.plus(words);
+        if self.words.are_any_negative_or_too_large() {
+            self.level();
+        }
+        words.amounts()
     }
 
-    /// Returns whether the words have all of it, as they mostly have while no block is pending.
-    fn is_in_words(&self) -> bool {
-        let Self { words, allocated_beyond, active_beyond, split_beyond } = self;
-        let is_beyond = *allocated_beyond != Pair::default() || *active_beyond != Pair::default();
-        !is_beyond && *split_beyond == Pair::default() && !words.is_too_large()
+    /// Returns whether the words do not have all of it. While no block is pending, they mostly have.
+    #[inline(always)]
+    fn has_any_beyond(&self) -> bool {
+        let Self { allocated_beyond: Pair(allocated), active_beyond: Pair(active), split_beyond: Pair(split), .. } =
+            self;
+        (allocated[0] | allocated[1] | active[0] | active[1] | split[0] | split[1]) != 0
     }
 
     /// As [`pending_over`](Self::pending_over), for a block that is not huge.
     #[inline(always)]
     pub(super) fn pending_over_plain(&mut self, bytes: u64, requested: u64) {
-        let block = Pair::new(1, bytes as i64);
-        let beyond = self.allocated_beyond - block;
+        let beyond = self.allocated_beyond - Pair::new(1, bytes as i64);
         if beyond.0[0] < 0 || beyond.0[1] < 0 {
             return self.pending_over(bytes, requested);
         }
@@ -115,31 +125,25 @@ impl Headroom {
     /// Moves as much as possible to where the warm path looks.
     #[cold]
     pub(super) fn level(&mut self) {
-        let Words { blocks, split, .. } = self.words;
-        let (allocated, active) = (blocks.pair() + self.allocated_beyond, blocks.pair() + self.active_beyond);
-        self.words.blocks = Packed::of(allocated.least(active));
-        (self.allocated_beyond, self.active_beyond) =
-            (allocated - self.words.blocks.pair(), active - self.words.blocks.pair());
-        let total = split.pair() + self.split_beyond;
-        self.words.split = Packed::of(total);
-        self.split_beyond = total - self.words.split.pair();
+        let movable = self.allocated_beyond.least(self.active_beyond);
+        let is_level = movable == Pair::default() && self.split_beyond == Pair::default();
+        if !is_level || self.words.are_any_negative_or_too_large() {
+            *self = Self::of(self.amounts());
+        }
     }
 }
 
 impl Words {
-    /// As [`Headroom::cover`], if nothing is beyond the words.
-    fn cover(&mut self) -> Amounts {
-        let (blocks, split) = (self.blocks.missing(), self.split.missing());
-        let requested = (Pair::default() - Pair::new(self.requested, self.oversize)).increase();
-        self.blocks = self.blocks.plus(Packed::new(blocks.0[0], blocks.0[1]));
-        self.split = self.split.plus(Packed::new(split.0[0], split.0[1]));
-        self.requested += requested.0[0];
-        self.oversize += requested.0[1];
-        Amounts { allocated: blocks, active: blocks, requested, split }
+    #[inline]
+    fn amounts(&self) -> Amounts {
+        let Self { blocks, split, requested, oversize } = *self;
+        let blocks = blocks.pair();
+        Amounts { allocated: blocks, active: blocks, requested: Pair::new(requested, oversize), split: split.pair() }
     }
 
-    fn is_too_large(&self) -> bool {
-        self.blocks.is_too_large() || self.split.is_too_large()
+    #[inline(always)]
+    fn are_any_negative_or_too_large(&self) -> bool {
+        self.overflow(&Self::default())
     }
 
     #[inline(always)]
@@ -165,7 +169,7 @@ impl Words {
     /// Returns whether anything in either is negative, or too large for a word.
     #[inline(always)]
     pub(super) fn overflow(&self, other: &Self) -> bool {
-        let others = Packed::sign(self.requested | self.oversize | other.requested | other.oversize);
-        self.blocks.or(self.split).or(other.blocks).or(other.split).or(others).overflow()
+        let words = self.blocks.or(self.split).or(other.blocks).or(other.split);
+        words.overflow_or_negative(self.requested | self.oversize | other.requested | other.oversize)
     }
 }

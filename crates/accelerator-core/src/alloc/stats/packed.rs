@@ -11,11 +11,15 @@ pub(crate) struct Packed(i64);
 const COUNT: u32 = 40;
 const UNIT_BITS: u32 = 9;
 /// The highest bit of each number. It is set if the number is negative, or too large.
-const GUARDS: i64 = i64::MIN | 1 << (COUNT - 1);
+const GUARDS: i64 = i64::MIN | BYTES_GUARD;
+const BYTES_GUARD: i64 = 1 << (COUNT - 1);
 
 impl Packed {
     /// What a word gets at most, so that freed blocks can be added to it for a long time.
     pub(super) const MOST: Pair = Pair([1 << (62 - COUNT), 1 << (COUNT - 2 + UNIT_BITS)]);
+
+    /// One block without bytes.
+    pub(crate) const ONE: Self = Self::new(1, 0);
 
     /// Blocks from this size on are not counted in words, so that no sum of two words wraps.
     pub(crate) const HUGE: u64 = 1 << 40;
@@ -27,6 +31,7 @@ impl Packed {
     }
 
     /// Packs as much of two numbers as a word gets: nothing of a negative one, and whole units.
+    #[inline(always)]
     pub(super) fn of(numbers: Pair) -> Self {
         let [count, bytes] = numbers.least(Self::MOST).increase().0;
         Self::new(count, bytes)
@@ -48,31 +53,21 @@ impl Packed {
         Self(self.0 | other.0)
     }
 
-    /// Returns a word that [overflows](Self::overflow) if the number is negative.
-    #[inline(always)]
-    pub(super) const fn sign(number: i64) -> Self {
-        Self(number & i64::MIN)
-    }
-
     /// Returns whether either number is negative or too large. Each is the sum of at most two numbers that are not.
     #[inline(always)]
     pub(super) const fn overflow(self) -> bool {
         self.0 & GUARDS != 0
     }
 
-    /// Returns how far each number is below 0.
-    pub(super) fn missing(self) -> Pair {
-        (Pair::default() - self.pair()).increase()
-    }
-
-    /// Returns whether either number is too large, rather than negative.
-    pub(super) fn is_too_large(self) -> bool {
-        let [count, bytes] = self.pair().0;
-        count >= 1 << (63 - COUNT) || bytes >= 1 << (COUNT - 1 + UNIT_BITS)
+    /// As [`overflow`](Self::overflow), or whether another number is negative. The signs are looked at together.
+    #[inline(always)]
+    pub(super) const fn overflow_or_negative(self, number: i64) -> bool {
+        ((self.0 | number) < 0) | (self.0 & BYTES_GUARD != 0)
     }
 
     /// Returns both numbers. Of the values with the guard bit, those in the quarter of the range below 0 are negative,
     /// and the others too large.
+    #[inline(always)]
     pub(super) fn pair(self) -> Pair {
         let units = signed(self.0, COUNT);
         Pair::new(signed(self.0.wrapping_sub(units) >> COUNT, 64 - COUNT), units << UNIT_BITS)

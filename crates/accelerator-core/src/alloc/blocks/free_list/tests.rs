@@ -94,20 +94,32 @@ impl Walk {
         }
     }
 
+    /// Replaces a block by another, which gets its size only then.
+    fn replace(&mut self, id: BlockId) {
+        let (position, size) = (self.random.u64(..), self.size_of_kind(3));
+        let new = self.blocks.add_free(0, position);
+        self.free.remove(&order(&self.blocks, id));
+        self.list.replace(&mut self.blocks, id, new);
+        assert!(self.list.is_outside(new));
+        self.resize(new, size, position);
+        self.taken.push(id);
+    }
+
     fn step(&mut self, adds: bool) {
-        match self.random.u64(..8) {
+        match self.random.u64(..9) {
             0 => _ = self.pick().map(|id| self.cut(id)),
             1 => _ = self.pick().map(|id| self.grow(id)),
-            2..7 if adds && self.taken.len() > 20 => {
+            2 => _ = self.pick().map(|id| self.replace(id)),
+            3..8 if adds && self.taken.len() > 20 => {
                 let id = self.taken.swap_remove(self.random.usize(..self.taken.len()));
                 self.insert(id);
             }
-            2..7 if adds => {
+            3..8 if adds => {
                 let kind = self.random.u64(..5);
                 let size = self.size_of_kind(kind);
                 self.add(size);
             }
-            2..7 => {
+            3..8 => {
                 if let Some(id) = self.pick() {
                     self.remove(id);
                     self.taken.push(id);
@@ -131,6 +143,11 @@ impl Walk {
             let expected =
                 self.free.range((size, 0, BlockId::of_lower_half(NonZeroU64::MIN))..).next().map(|(_, id)| *id);
             assert_eq!(self.list.best_fit(&self.blocks, size), expected, "{size}");
+            let candidate = match size < EXACT * MIN_BLOCK {
+                true => self.list.candidate::<false>(&self.blocks, size),
+                false => self.list.candidate::<true>(&self.blocks, size),
+            };
+            assert_eq!(candidate.filter(|id| self.blocks[*id].size >= size), expected, "{size}");
             if let Some(best) = expected {
                 let order = order(&self.blocks, best);
                 let second = self.free.range((Bound::Excluded(order), Bound::Unbounded)).next().map(|(_, id)| *id);
