@@ -1,6 +1,6 @@
-//! A soak test: four devices that are almost full, sixteen threads that allocate on them, readers of the statistics, and
-//! a history of each device. The host memory must stay flat, and the statistics exact whenever the threads rest. It
-//! prints how long allocations take.
+//! A soak test: four devices that are almost full, sixteen threads that allocate on them, readers of the statistics,
+//! and a history of each device. The host memory must stay flat, and the statistics exact whenever the threads rest.
+//! It prints how long allocations take.
 //!
 //! `ACCELERATOR_SOAK_SECONDS` sets the duration. The default is three seconds, which checks only that the test works.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers, too, which clippy does not treat as tests

@@ -38,8 +38,8 @@ pub(crate) fn dependencies(file: &str, page: &str, manifest: &str) -> Vec<Findin
     let listed: Vec<&str> = table.iter().map(|(_, cells)| cells[0].trim_matches('`')).collect();
     let lines = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
     let section = lines.take_while(|line| !line.starts_with('['));
-    let ours = |line: &&str| line.contains("path = ");
-    let names = section.filter(|line| !ours(line)).filter_map(|line| line.split([' ', '=']).next());
+    let others = section.filter(|line| !line.contains("path = ") && !line.starts_with('#'));
+    let names = others.filter_map(|line| line.split([' ', '=']).next());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     let finding = |what| Finding { file: file.to_owned(), line: 1, what };
     let missing = names.iter().filter(|name| !listed.contains(name));
