@@ -1,5 +1,7 @@
 //! Settings and sizes that caused overflows.
 
+use std::num::NonZeroU64;
+
 use accelerator_conformance::Sim;
 use accelerator_core::{Accelerator, AllocatorConfig, Error, MIB, OutOfMemoryCause};
 
@@ -59,4 +61,37 @@ fn sums_beyond_what_statistics_count_wrap_and_live_memory_beyond_it_is_refused()
     drop(device.allocate(1, stream).unwrap());
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);
+}
+
+/// The size wrapped to 0, so a debug build panicked, and a release build gave out an empty block.
+#[test]
+fn a_size_that_no_device_has_was_allocated_at_an_address() {
+    let device = Accelerator::new(Sim::default(), 0, AllocatorConfig::default()).unwrap();
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let allocation = allocator.allocate(NonZeroU64::new(512).unwrap(), stream).unwrap();
+    let ptr = allocation.ptr();
+    allocator.free(allocation).unwrap();
+    let before = (allocator.statistics(), allocator.snapshot());
+    for bytes in [1 << 60, u64::MAX - 510, u64::MAX] {
+        match allocator.allocate_at(ptr, NonZeroU64::new(bytes).unwrap(), stream) {
+            Err(Error::OutOfMemory(report)) => assert_eq!(report.cause, OutOfMemoryCause::TooLarge),
+            other => unreachable!("{bytes} bytes: {other:?}"),
+        }
+        assert_eq!((allocator.statistics(), allocator.snapshot()), before);
+    }
+    let largest = NonZeroU64::new((1 << 60) - 1).unwrap();
+    assert!(allocator.allocate_at(ptr, largest, stream).unwrap().is_none(), "no block is so large");
+}
+
+/// The largest whole number of MiB was taken for no limit, which has the same text, and was not written.
+#[test]
+fn a_size_close_to_no_limit_was_lost_when_settings_were_written() {
+    let read = |text: &str| AllocatorConfig::default().updated(text).unwrap();
+    for key in ["max_split_size_mb", "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb"] {
+        let config = read(&format!("{key}:18446744073709551615"));
+        assert_ne!(config, AllocatorConfig::default());
+        assert_eq!(config.to_string(), format!("{key}:17592186044415"));
+        assert_eq!(read(&config.to_string()), config);
+    }
+    assert_eq!(AllocatorConfig::default().to_string(), "");
 }

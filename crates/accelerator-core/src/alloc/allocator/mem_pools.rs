@@ -132,7 +132,8 @@ impl<B: Backend> CachingAllocator<B> {
     ///
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`];
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device;
+    /// [`Error::Driver`](crate::Error::Driver) if the driver cannot say whether the current stream is captured.
     pub fn begin_allocate_to_pool(&self, pool: MemPoolId, requests: MemPoolRequests<B>) -> Result<MemPoolRoute> {
         let applies = match requests {
             MemPoolRequests::All => Applies::Everywhere,

@@ -6,6 +6,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, ArenaId, SegmentState};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, State};
+use crate::alloc::settings::TOO_LARGE;
 use crate::types::{Error, MemPoolId, PoolKind, Result, StreamId};
 
 /// The state of a private pool's memory: the segments of each of its arenas.
@@ -23,6 +24,9 @@ impl DeviceAllocator {
         bytes: NonZeroU64,
         stream: StreamId,
     ) -> Result<Option<AllocatedBlock>> {
+        if bytes.get() >= TOO_LARGE {
+            return Err(self.too_large(bytes));
+        }
         if self.pending.may_have_any() {
             self.pending.poll(&self.memory, stream)?;
         }

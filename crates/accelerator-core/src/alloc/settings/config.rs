@@ -216,14 +216,17 @@ impl AllocatorConfig {
 /// applied in turn can lead to settings that no single string gives.
 impl fmt::Display for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
-        let texts = |mut config: Self| config.fields().map(|(key, field)| format!("{key}:{field}"));
-        let changed = texts(*self).into_iter().zip(texts(omitted)).filter(|(own, default)| own != default);
-        f.write_str(&changed.map(|(own, _)| own).collect::<Vec<_>>().join(","))
+        let mut own = *self;
+        let mut omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
+        let fields = own.fields().into_iter().zip(omitted.fields());
+        // Values, not texts: the largest whole number of MiB has the same text as no limit.
+        let changed = fields.filter(|((_, own), (_, omitted))| own != omitted);
+        f.write_str(&changed.map(|((key, own), _)| format!("{key}:{own}")).collect::<Vec<_>>().join(","))
     }
 }
 
 /// A setting, by the format of its text.
+#[derive(PartialEq)]
 enum Field<'a> {
     /// A size in bytes, written in MiB.
     Mebibytes(&'a mut u64),

@@ -71,7 +71,7 @@ impl Source for Expandable {
         }
     }
 
-    /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
+    /// Unmaps free whole pages, and gives back the reservations whose last pages these were. Unmaps nothing while the
     /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let (id, is_shared) = {
