@@ -65,6 +65,14 @@ pub enum Failure {
     /// A snapshot is empty.
     #[error("{0}: the snapshot has neither a history nor segments: was `_record_memory_history` called?")]
     NothingRecorded(String),
+    /// A snapshot has more memory from before its history than a trace may rebuild.
+    #[error("{name}: the memory from before its history cannot be rebuilt: {source}")]
+    NotRebuilt {
+        /// The snapshot.
+        name: String,
+        /// The limit that was exceeded.
+        source: LimitError,
+    },
     /// There is nothing to report.
     #[error("{name}: nothing to report: it has no {lacks}")]
     NothingToShow {
@@ -152,6 +160,7 @@ impl Failure {
                 Self::NoDevice { path: name.into(), device, has: known.join(", ") }
             }
             ConvertError::File(error) => error.into(),
+            ConvertError::NotRebuilt(source) => Self::NotRebuilt { name: name.to_owned(), source },
             ConvertError::Output(error) => error.into(),
         }
     }

@@ -12,7 +12,7 @@ use super::survey::{DeviceSurvey, Start};
 use super::{ConvertError, settings};
 
 /// The memory that a block, segment or range of pages needs, here and in the second pass, in bytes.
-const MEMORY_OF_PART: u64 = 256;
+pub(super) const MEMORY_OF_PART: u64 = 256;
 
 /// The memory that all other data of a device needs, in bytes.
 const MEMORY_OF_DEVICE: u64 = 1024;
@@ -57,8 +57,9 @@ impl Survey {
         self.budget.charge(parts.saturating_sub(before) as u64 * MEMORY_OF_PART)
     }
 
-    /// Returns the start of the history of this device, or of the device with the most entries.
-    pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
+    /// Returns the start of the history of this device, or of the device with the most entries, and the memory that is
+    /// left.
+    pub(super) fn start(mut self, wanted: Option<u32>) -> Result<(Start, Budget), ConvertError> {
         let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
         let (chosen, warning) = chosen(&entries, wanted)?;
         let device = self.devices.remove(&chosen).ok_or(ConvertError::Empty)?;
@@ -77,7 +78,7 @@ impl Survey {
             }),
             None => settings::of_pytorch(&self.settings, &mut warnings),
         };
-        Ok(device.start(chosen, notes, config, annotations, warnings))
+        Ok((device.start(chosen, notes, config, annotations, warnings), self.budget))
     }
 }
 

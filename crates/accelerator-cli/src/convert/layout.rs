@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use accelerator_core::{AllocatorConfig, GIB, MIB, Policy, RoundupDivisions};
+use accelerator_tracker::limits::Budget;
 
 use super::Options;
 use super::entries::Live;
 use super::expandable::Expandable;
+use super::first_pass::MEMORY_OF_PART;
 use super::output::Output;
 use super::pieces::pieces;
 use super::settings;
@@ -22,7 +24,15 @@ pub(super) const SMALL: u64 = MIB;
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 
 /// Rebuilds the memory. Returns the blocks by address.
-pub(super) fn rebuild(start: &Start, options: &Options, output: &mut Output<'_>) -> io::Result<BTreeMap<u64, Live>> {
+///
+/// # Errors
+/// Errors of the output, and [`LimitError`](accelerator_tracker::limits::LimitError) as the inner error.
+pub(super) fn rebuild(
+    start: &Start,
+    budget: Budget,
+    options: &Options,
+    output: &mut Output<'_>,
+) -> io::Result<BTreeMap<u64, Live>> {
     let plain = plain(&start.config);
     let recorded = if options.settings { start.config } else { plain };
     let mut rebuild = Rebuild {
@@ -31,6 +41,7 @@ pub(super) fn rebuild(start: &Start, options: &Options, output: &mut Output<'_>)
         current: recorded,
         options,
         start,
+        budget,
         output,
         fillers: Vec::new(),
         holes: Vec::new(),
@@ -65,6 +76,8 @@ pub(super) struct Rebuild<'a, 'b> {
     /// The current settings.
     current: AllocatorConfig,
     options: &'a Options,
+    /// The memory that is left for allocations in gaps and holes, of which a range of any size may need many.
+    budget: Budget,
     pub(super) output: &'a mut Output<'b>,
     pub(super) fillers: Vec<u64>,
     /// Allocations in pages that were not mapped.
@@ -251,6 +264,8 @@ impl<'a> Rebuild<'a, '_> {
     /// Makes allocations that fill `size` bytes.
     pub(super) fn filled(&mut self, size: u64, small: bool, stream: u32) -> io::Result<Vec<u64>> {
         let most = if small { SMALL } else { size };
+        let memory = size.div_ceil(most.max(1)).saturating_mul(MEMORY_OF_PART);
+        self.budget.charge(memory).map_err(io::Error::other)?;
         let (mut left, mut filled) = (size, Vec::new());
         while left > 0 {
             let part = left.min(most);

@@ -24,6 +24,7 @@ use std::io;
 
 use accelerator_core::AllocatorConfig;
 use accelerator_tracker::FileError;
+use accelerator_tracker::limits::{Budget, LimitError};
 use accelerator_tracker::snapshot::{SnapshotVisitor, Stop, TraceEntry};
 
 pub(crate) use self::device::chosen;
@@ -86,6 +87,9 @@ pub enum ConvertError {
     /// It cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
+    /// It has more memory from before its history than a trace may rebuild.
+    #[error("the memory from before its history cannot be rebuilt: {0}")]
+    NotRebuilt(LimitError),
     /// The trace cannot be written.
     #[error("the trace cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -98,9 +102,9 @@ pub enum ConvertError {
 pub fn convert(snapshot: &mut dyn Passes, options: &Options, sink: Sink<'_>) -> Result<Converted, ConvertError> {
     let mut survey = Survey::new(snapshot.memory());
     snapshot.pass(&mut survey)?;
-    let start = survey.start(options.device)?;
+    let (start, budget) = survey.start(options.device)?;
     let mut output = Output::new(sink);
-    let (converted, entries) = begin(start, options, &mut output)?;
+    let (converted, entries) = begin(start, budget, options, &mut output).map_err(of_rebuilding)?;
     let mut second = SecondPass { device: converted.device, entries };
     snapshot.pass(&mut second).map_err(of_output)?;
     second.entries.end()?;
@@ -132,9 +136,18 @@ fn of_output(error: FileError) -> ConvertError {
     }
 }
 
+/// Distinguishes the limit from errors of the writer.
+fn of_rebuilding(error: io::Error) -> ConvertError {
+    match LimitError::of(&error) {
+        Some(limit) => ConvertError::NotRebuilt(limit.clone()),
+        None => ConvertError::Output(error),
+    }
+}
+
 /// Writes the lines before the entries.
 fn begin<'a, 'b>(
     start: Start,
+    budget: Budget,
     options: &'a Options,
     output: &'a mut Output<'b>,
 ) -> io::Result<(Converted, Entries<'a, 'b>)> {
@@ -154,7 +167,7 @@ fn begin<'a, 'b>(
     if let Some(fraction) = start.fraction {
         output.write(Op::Fraction { fraction })?;
     }
-    let live = layout::rebuild(&start, options, output)?;
+    let live = layout::rebuild(&start, budget, options, output)?;
     let converted = Converted {
         device,
         operations: 0,

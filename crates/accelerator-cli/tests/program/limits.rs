@@ -128,3 +128,19 @@ fn a_gzip_header_that_is_cut_off_was_an_empty_trace() {
         run(command).fails(1, "header.gz: truncated or damaged");
     }
 }
+
+/// Pages for small blocks were filled with one allocation for each MiB, however many that took.
+#[test]
+fn pages_that_no_device_has_were_rebuilt_without_end() {
+    let size = ((1_u64 << 60) + 1).to_le_bytes();
+    let segment =
+        [&b"}(\x8c\x07addressK\0\x8c\x0atotal_size\x8a\x08"[..], &size, b"\x8c\x0dis_expandable\x88u"].concat();
+    let pickle = [&b"\x80\x04}(\x8c\x08segments]("[..], &segment, b"eu."].concat();
+    let path = file("pages.pickle", &pickle);
+    let refused =
+        "the memory from before its history cannot be rebuilt: its contents take more than 2.00 GiB of memory";
+    for command in ["convert", "replay"] {
+        let expected = format!("{}: {refused}{OPTION}", path.display());
+        confined(&[command, path.to_str().unwrap()]).fails(1, &expected);
+    }
+}
