@@ -74,6 +74,17 @@ step_third-party() (
 )
 locked_versions() { sed -n '/^name = /{N;s/\n/ /;p}' "$1/Cargo.lock" | sort; }
 
+# As for `third-party`, its Cargo.lock has our versions, and libFuzzer in addition. The steps `format` and `clippy` see
+# its sources, since `tests/fuzz.rs` has them, too.
+step fuzz 'inputs that the fuzzer found before, and a few seconds of fuzzing for each target'
+step_fuzz() {
+  if ! command -v c++ >/dev/null; then install g++; fi
+  diff <(comm -23 <(locked_versions tests/fuzz) <(locked_versions .) | sed -n 's/^name = "\(.*\)" version.*/\1/p') \
+    <(printf '%s\n' accelerator-fuzz arbitrary jobserver libfuzzer-sys)
+  tests/fuzz/run replay
+  tests/fuzz/run all 6
+}
+
 step verify 'accel verify --quick on the host, and its report'
 step_verify() { cargo test --workspace --test program --locked -- --ignored; }
 

@@ -37,8 +37,9 @@ step_core-dependencies() {
 # The omitted default feature is a built-in git client. Without it cargo-deny runs the program git.
 step deny 'dependencies have licences and sources that deny.toml allows, and no known vulnerabilities'
 step_deny() {
-  # The crate outside the workspace has its own Cargo.lock. A step far below needs it; a stale one fails here, early.
+  # The crates outside the workspace have a Cargo.lock each. Steps far below need them; a stale one fails here, early.
   cargo metadata --manifest-path tests/third-party/Cargo.toml --locked --format-version 1 >/dev/null
+  cargo metadata --manifest-path tests/fuzz/Cargo.toml --locked --format-version 1 >/dev/null
   cargo_tool cargo-deny 0.20.2 --no-default-features
   cargo deny --locked check --hide-inclusion-graph licenses bans sources
   if cargo deny fetch db 2>"$scratch/advisories"; then

@@ -121,7 +121,15 @@ impl Source {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn from_bytes(name: &str, bytes: impl Into<Vec<u8>>) -> Result<Self, SourceError> {
-        Self::new(name.to_owned(), Cursor::new(bytes.into()), Limits::default())
+        Self::from_bytes_with(name, bytes, Limits::default())
+    }
+
+    /// Reads bytes in memory, with these limits.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
+    pub fn from_bytes_with(name: &str, bytes: impl Into<Vec<u8>>, limits: Limits) -> Result<Self, SourceError> {
+        Self::new(name.to_owned(), Cursor::new(bytes.into()), limits)
     }
 
     /// Reads text that was written to a file, from its start.
