@@ -72,7 +72,7 @@ fn no_byte_is_handed_out_while_anybody_may_still_use_it() {
 #[test]
 fn nor_when_driver_calls_fail() {
     let plans = (programs(60), any::<Index>(), any::<Index>(), 0..4);
-    check(300, plans, |(program, first, second, kind)| {
+    check(200, plans, |(program, first, second, kind)| {
         run_failing(program, |calls| {
             let [first, second] = [first, second].map(|nth| 1 + nth.index(calls as usize) as u64);
             match kind {
@@ -120,7 +120,7 @@ fn nor_between_threads() {
 
 #[test]
 fn kernels_that_nobody_orders_never_share_a_byte() {
-    check(200, programs(80), host::run);
+    check(100, programs(80), host::run);
 }
 
 /// Reads statistics until a flag is set: no peak is below a value that was read before.

@@ -30,9 +30,9 @@ step_models() {
     cargo test --package accelerator-core --lib --release --locked models
 }
 
-step properties 'property tests with five times as many inputs, in release mode'
+step properties 'property tests with three times as many inputs, in release mode'
 step_properties() {
-  if ! ACCELERATOR_PROPERTY_FACTOR=5 ACCELERATOR_PROPERTY_FAILURES=$scratch/failing properties; then
+  if ! ACCELERATOR_PROPERTY_FACTOR=3 ACCELERATOR_PROPERTY_FAILURES=$scratch/failing properties; then
     tail -n +1 "$scratch"/failing/* # shows the complete inputs
     exit 1
   fi
@@ -82,7 +82,7 @@ step_fuzz() {
   diff <(comm -23 <(locked_versions tests/fuzz) <(locked_versions .) | sed -n 's/^name = "\(.*\)" version.*/\1/p') \
     <(printf '%s\n' accelerator-fuzz arbitrary jobserver libfuzzer-sys)
   tests/fuzz/run replay
-  tests/fuzz/run all 6
+  tests/fuzz/run all 3
 }
 
 step verify 'accel verify --quick on the host, and its report'

@@ -3,7 +3,7 @@
 //! The witness is naive. It knows the live blocks, and asks the simulated device which pages of physical memory are
 //! behind them. All other pages could be combined, so a request may fail only if there are too few of them.
 //!
-//! `cargo test` runs 1,000 programs, CI 5,000. On 2026-11-26, 1,000,000 ran by hand: `PROPTEST_RNG_SEED` from 1001 to
+//! `cargo test` runs 1,000 programs, CI 3,000. On 2026-11-26, 1,000,000 ran by hand: `PROPTEST_RNG_SEED` from 1001 to
 //! 1100, each with `PROPTEST_CASES=500` of 20 programs.
 
 use std::collections::HashSet;
