@@ -32,6 +32,13 @@ impl Counter {
         })
     }
 
+    fn try_add_as_owner(&self) -> u32 {
+        self.0.try_lock_owned().map_or(0, |mut count| {
+            *count += 1;
+            1
+        })
+    }
+
     fn is_mine(&self) -> bool {
         self.0.owner.load(Ordering::Relaxed) == thread_number()
     }
@@ -113,6 +120,22 @@ fn try_lock_enters_only_a_free_lock() {
         });
         let tried = counter.try_add() + counter.try_add();
         let added = tried + other.join().unwrap();
+        assert_eq!(*counter.0.lock(), added);
+    });
+}
+
+#[test]
+fn an_owner_that_tries_enters_only_a_free_lock() {
+    explore(4, || {
+        become_thread(1);
+        let counter = Counter::new();
+        counter.add();
+        let other = on_thread(2, &counter, |counter| counter.try_add() + counter.try_add());
+        let mine = counter.try_add_as_owner() + counter.try_add_as_owner();
+        let guard = counter.0.lock();
+        assert!(counter.0.try_lock_owned().is_none(), "this thread is inside");
+        drop(guard);
+        let added = 1 + mine + other.join().unwrap();
         assert_eq!(*counter.0.lock(), added);
     });
 }
