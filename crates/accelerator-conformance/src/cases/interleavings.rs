@@ -87,7 +87,9 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
     // refuse. Under `compact`, it waits for any thread that obtains or returns memory. Nothing else waits for another
     // thread.
     let gives_or_takes = *call == Call::Dealloc || (*call == Call::Alloc && second.takes);
-    if (second.waits_for_events && gives_or_takes) || (second.maps && scene.is_compact) {
+    // A thread asks whether a stream captures before it has the right to take events, and again while it has it.
+    let waits_perhaps = second.waits_for_events && (gives_or_takes || *call == Call::IsCapturing);
+    if waits_perhaps || (second.maps && scene.is_compact) {
         // The second operation may stop anywhere before that.
     } else if second.waits_for_events && first.holding_events.contains(call) {
         running.go_as_far_as_possible(scene.device, waits)?;

@@ -41,7 +41,7 @@ pub(super) struct Meanwhile {
 impl Stopped {
     /// Makes an operation that succeeds and has the right to take events while it queries or waits for events.
     fn new(name: &'static str, settings: &'static str, act: Act) -> Self {
-        let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
+        let holding_events = &[Call::IsComplete, Call::WaitHost, Call::Wait];
         Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
     }
 }
@@ -69,13 +69,13 @@ pub(super) fn stopped() -> Vec<Stopped> {
         }),
         Stopped {
             prepare: unrecorded_use,
-            holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
+            holding_events: &[Call::Event, Call::Record, Call::IsComplete],
             ..Stopped::new("an allocation that records an event again", "", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
         Stopped {
-            holding_events: &[Call::IsCapturing, Call::IsComplete, Call::Dealloc],
+            holding_events: &[Call::IsComplete, Call::Dealloc],
             ..Stopped::new("an allocation without a cache", "caching:False", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
@@ -83,7 +83,7 @@ pub(super) fn stopped() -> Vec<Stopped> {
         Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks)),
         Stopped {
             prepare: empty_event_pool,
-            holding_events: &[Call::IsCapturing, Call::Event, Call::Record],
+            holding_events: &[Call::Event, Call::Record],
             ..Stopped::new("a free with uses by two streams", "", |scene, blocks| {
                 scene.device.allocator().record_use(&blocks[0], scene.other)?;
                 scene.device.allocator().record_use(&blocks[0], scene.slow)?;
