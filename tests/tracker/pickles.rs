@@ -14,6 +14,7 @@ trials! {
     a_file_of_pytorchs_is_read
     its_summary_is_what_pytorch_printed
     what_is_saved_for_pytorch_comes_back
+    the_largest_amounts_were_saved_for_pytorch_but_not_read
     a_file_without_a_count_is_read
     a_file_of_any_protocol_is_read
     code_in_a_pickle_is_refused_and_not_run
@@ -80,6 +81,18 @@ fn tracker_pickle(markers: &str, rest: &str) -> Vec<u8> {
         entry("2.0")
     );
     text.into_bytes()
+}
+
+/// As fractions of a MiB, they were rounded up to 2^63 bytes, which are refused.
+fn the_largest_amounts_were_saved_for_pytorch_but_not_read() {
+    let folder = folder();
+    let path = folder.path().join("run.pickle");
+    for (amount, read) in
+        [(i64::MAX as u64, i64::MAX as u64 - 1023), (1 << 62, 1 << 62), ((1 << 53) + 2, (1 << 53) + 2)]
+    {
+        run(Some(amount), &[("a_0", amount), ("b_0", 0)]).save_pytorch(&path).unwrap();
+        assert_eq!(TrackerStats::load(&path).unwrap(), run(Some(read), &[("a_0", read), ("b_0", 0)]));
+    }
 }
 
 fn a_file_without_a_count_is_read() {

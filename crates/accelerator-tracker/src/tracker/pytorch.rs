@@ -49,7 +49,9 @@ pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()>
         pickle.dict((0_u64..).zip(entries.clone()), |pickle, (index, (name, memory))| {
             pickle.integer(index)?;
             pickle.text(name)?;
-            pickle.float(amount(memory) as f64 / BYTES_PER_MIB)?;
+            // The largest amounts would be rounded up to what no device has.
+            let bytes = (amount(memory) as f64).min((MemoryUse::END as f64).next_down());
+            pickle.float(bytes / BYTES_PER_MIB)?;
             pickle.pair()
         })?;
     }
