@@ -86,12 +86,12 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
     // memory back. If the limit refuses the request, it also waits for a thread whose charge the driver may still
     // refuse. Under `compact`, it waits for any thread that obtains or returns memory. Nothing else waits for another
     // thread.
+    let asks_first = first.polls && *call == Call::IsCapturing && !before.contains(call);
+    let holds_events = first.holding_events.contains(call) && !asks_first;
     let gives_or_takes = *call == Call::Dealloc || (*call == Call::Alloc && second.takes);
-    // A thread asks whether a stream captures before it has the right to take events, and again while it has it.
-    let waits_perhaps = second.waits_for_events && (gives_or_takes || *call == Call::IsCapturing);
-    if waits_perhaps || (second.maps && scene.is_compact) {
+    if (second.waits_for_events && gives_or_takes) || (second.maps && scene.is_compact) {
         // The second operation may stop anywhere before that.
-    } else if second.waits_for_events && first.holding_events.contains(call) {
+    } else if second.waits_for_events && holds_events {
         running.go_as_far_as_possible(scene.device, waits)?;
     } else {
         running.finish("it waits for a thread that is inside the driver")?;

@@ -22,6 +22,8 @@ pub(super) struct Stopped {
     pub(super) takes: bool,
     /// The calls during which it has the right to take events or is about to add events.
     pub(super) holding_events: &'static [Call],
+    /// Whether it polls: it first asks whether its stream captures, and obtains the right to take events after that.
+    pub(super) polls: bool,
 }
 
 /// An operation that runs while another is stopped.
@@ -39,10 +41,10 @@ pub(super) struct Meanwhile {
 }
 
 impl Stopped {
-    /// Makes an operation that succeeds and has the right to take events while it queries or waits for events.
+    /// Makes an allocation that succeeds and has the right to take events while it queries or waits for events.
     fn new(name: &'static str, settings: &'static str, act: Act) -> Self {
-        let holding_events = &[Call::IsComplete, Call::WaitHost, Call::Wait];
-        Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
+        let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
+        Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events, polls: true }
     }
 }
 
@@ -69,28 +71,36 @@ pub(super) fn stopped() -> Vec<Stopped> {
         }),
         Stopped {
             prepare: unrecorded_use,
-            holding_events: &[Call::Event, Call::Record, Call::IsComplete],
+            holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
             ..Stopped::new("an allocation that records an event again", "", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
         Stopped {
-            holding_events: &[Call::IsComplete, Call::Dealloc],
+            holding_events: &[Call::IsCapturing, Call::IsComplete, Call::Dealloc],
             ..Stopped::new("an allocation without a cache", "caching:False", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
-        Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks)),
+        Stopped {
+            polls: false,
+            ..Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks))
+        },
         Stopped {
             prepare: empty_event_pool,
-            holding_events: &[Call::Event, Call::Record],
+            polls: false,
+            holding_events: &[Call::IsCapturing, Call::Event, Call::Record],
             ..Stopped::new("a free with uses by two streams", "", |scene, blocks| {
                 scene.device.allocator().record_use(&blocks[0], scene.other)?;
                 scene.device.allocator().record_use(&blocks[0], scene.slow)?;
                 scene.free(0, blocks)
             })
         },
-        Stopped { takes: false, ..Stopped::new("empty_cache", "", |scene, _| scene.device.allocator().empty_cache()) },
+        Stopped {
+            takes: false,
+            polls: false,
+            ..Stopped::new("empty_cache", "", |scene, _| scene.device.allocator().empty_cache())
+        },
     ]
 }
 
