@@ -23,9 +23,9 @@ mod pinned;
 mod pools;
 #[path = "adversary/program.rs"]
 mod program;
+mod readers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
 
 use accelerator_core::{Accelerator, Stat};
 use proptest::collection::vec;
@@ -35,6 +35,7 @@ use proptest::sample::Index;
 use device::{Adversary, Plan};
 use machine::Machine;
 use program::{Program, programs};
+use readers::read_while;
 
 /// Runs a property under the name of the test, which is the name of the current thread.
 fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(&S::Value)) {
@@ -44,7 +45,7 @@ fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(&S::Value)) {
 fn run(program: &Program) {
     let _alone = Adversary::alone();
     let mut machine = Machine::new(program);
-    machine.run(&program.ops, program.plan);
+    machine.run(&program.ops, Plan::None);
     machine.finish();
 }
 
@@ -95,20 +96,13 @@ fn nor_between_threads() {
             (machine.beside(), ops)
         });
         let mut threads: Vec<_> = threads.collect();
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| read_peaks(machine.device, &over));
-            let running = threads.iter_mut().map(|(other, ops)| {
-                scope.spawn(|| {
-                    other.run(ops, Plan::None);
-                    other.free_all();
-                })
-            });
-            let ended: Vec<_> = running.collect::<Vec<_>>().into_iter().map(ScopedJoinHandle::join).collect();
-            over.store(true, Ordering::Relaxed);
-            reader.join().unwrap();
-            ended.into_iter().for_each(|ended| ended.unwrap());
+        let work = threads.iter_mut().map(|(other, ops)| {
+            || {
+                other.run(ops, Plan::None);
+                other.free_all();
+            }
         });
+        read_while(work, 1, |over| read_peaks(machine.device, over));
         let peaks: Vec<_> = threads.iter().map(|(other, _)| other.tally.peak.load(Ordering::Relaxed)).collect();
         let peak = machine.device.allocator().statistics().allocated_bytes.all.peak;
         let possible = *peaks.iter().max().unwrap()..=peaks.iter().sum();

@@ -11,6 +11,7 @@ mod pinned;
 mod pools;
 #[path = "concurrency/reader.rs"]
 mod reader;
+mod readers;
 #[path = "concurrency/recording.rs"]
 mod recording;
 #[path = "model/relations.rs"]

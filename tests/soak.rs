@@ -3,8 +3,10 @@
 //! It prints how long allocations take.
 //!
 //! `ACCELERATOR_SOAK_SECONDS` sets the duration. The default is three seconds, which checks only that the test works.
+#![cfg(target_os = "linux")] // where the process reads how much memory it has
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers, too, which clippy does not treat as tests
 
+mod readers;
 #[path = "model/relations.rs"]
 mod relations;
 
@@ -17,6 +19,8 @@ use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{Accelerator, Allocation, AllocatorConfig, ContextsOf, Error, GIB, MIB, Recording, Stream};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
+
+use readers::read_while;
 
 /// The settings of each device.
 const DEVICES: [&str; 4] = ["", "expandable_segments:True", "policy:compact", "max_split_size_mb:64"];
@@ -133,13 +137,11 @@ fn check(device: &Accelerator<Sim>, workers: &[&Worker]) {
 }
 
 /// Returns the bytes of the process that are in memory.
-#[cfg(target_os = "linux")]
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn host_memory_stays_flat_and_statistics_exact() {
     let seconds = std::env::var("ACCELERATOR_SOAK_SECONDS").map_or(3, |text| text.parse().unwrap());
@@ -154,15 +156,7 @@ fn host_memory_stays_flat_and_statistics_exact() {
     let mut sizes = Vec::new();
     for round in 1..=ROUNDS {
         let until = Instant::now() + Duration::from_secs(seconds) / ROUNDS;
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let readers = [(); 2].map(|()| scope.spawn(|| read(&devices, &over)));
-            let working: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| worker.run(until))).collect();
-            let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            over.store(true, Ordering::Relaxed);
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
-            ended.into_iter().for_each(|ended| ended.unwrap());
-        });
+        read_while(workers.iter_mut().map(|worker| || worker.run(until)), 2, |over| read(&devices, over));
         for (number, device) in devices.iter().enumerate() {
             let own: Vec<_> = workers.iter().filter(|worker| worker.device == number).collect();
             check(device, &own);

@@ -5,6 +5,7 @@ use accelerator_core::{CaptureMode, Graph, Result, Stream};
 use super::device::Adversary;
 use super::machine::Machine;
 use super::owned::Owned;
+use super::program::chosen;
 
 /// A graph, and the buffer outside of its pool that each replay writes.
 pub(crate) struct Captured {
@@ -96,9 +97,4 @@ impl Captured {
     pub(crate) fn output_mut(&mut self) -> &mut Owned {
         &mut self.output
     }
-}
-
-/// Chooses one of so many things.
-pub(crate) fn chosen(nth: usize, of: usize) -> Option<usize> {
-    nth.checked_rem(of)
 }

@@ -5,21 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use accelerator_core::{Accelerator, AllocatorConfig, Buffer, Error, Stream};
+use accelerator_core::{Buffer, Error, Stream};
 use accelerator_host::{Host, launch};
 
-use super::captured::chosen;
-use super::program::{Op, Program, STREAMS};
+use super::program::{Op, Program, chosen};
 
 /// The elements between two that a kernel writes: there is one in each page of the system.
 const STEP: usize = 512;
 
 /// Runs the steps that allocate, free, order and use memory. Streams use it without waiting for one another.
 pub(crate) fn run(program: &Program) {
-    let config = AllocatorConfig::default().updated(program.policy).unwrap();
-    let device = Accelerator::new(Host::new(0, program.memory), 0, config).unwrap();
-    let mut streams = vec![device.default_stream()];
-    streams.extend((1..STREAMS).map(|_| device.stream(0).unwrap()));
+    let (device, streams) = program.open(Host::new(0, program.memory));
     let (mut buffers, changed): (Vec<Buffer<Host>>, _) = (Vec::new(), Arc::new(AtomicU64::new(0)));
     for (number, op) in (1..).zip(&program.ops) {
         let nth = |nth: &usize| chosen(*nth, buffers.len());

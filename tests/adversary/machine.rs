@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use accelerator_core::{
-    Accelerator, AllocatorConfig, DriverErrorKind, Error, Event, EventFlags, MemPool, MemPoolId, MemPoolOptions,
-    MemPoolRequests, MemPoolRoute, PinnedBuffer, Result, Stream,
+    Accelerator, DriverErrorKind, Error, Event, EventFlags, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
+    MemPoolRoute, PinnedBuffer, Result, Stream,
 };
 
-use super::captured::{Captured, chosen};
+use super::captured::Captured;
 use super::device::{Adversary, Plan};
 use super::owned::{Owned, Tally};
-use super::program::{Op, Program, STREAMS};
+use super::program::{Op, Program, chosen};
 
 /// The value of freed memory.
 const POISON: u8 = 0xDD;
@@ -36,10 +36,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(program: &Program) -> Self {
         let backend = Adversary::new(program.memory, program.maps, program.seed);
-        let config = AllocatorConfig::default().updated(program.policy).unwrap();
-        let device = Accelerator::new(backend, 0, config).unwrap();
-        let mut streams = vec![device.default_stream()];
-        streams.extend((1..STREAMS).map(|_| device.stream(0).unwrap()));
+        let (device, streams) = program.open(backend);
         Self::on(device, streams, false)
     }
 

@@ -1,7 +1,7 @@
 //! Steps with pinned memory of the host.
 
-use super::captured::chosen;
 use super::machine::Machine;
+use super::program::chosen;
 
 impl Machine {
     pub(super) fn copy_to_pinned(&mut self, nth: usize, pinned: usize, stream: usize) {

@@ -2,8 +2,9 @@
 
 use accelerator_core::{Error, Keep, MemPoolId, MemPoolRoute};
 
-use super::captured::{Captured, chosen};
+use super::captured::Captured;
 use super::machine::Machine;
+use super::program::chosen;
 
 impl Machine {
     pub(super) fn drop_pool(&mut self, nth: usize) {

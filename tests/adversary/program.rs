@@ -1,11 +1,9 @@
 //! Random programs for the device that does its worst.
 
-use accelerator_core::MIB;
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, MIB, Stream};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-
-use super::device::Plan;
 
 pub(crate) const STREAMS: usize = 4;
 
@@ -119,8 +117,6 @@ pub(crate) struct Program {
     pub(crate) memory: u64,
     pub(crate) maps: bool,
     pub(crate) policy: &'static str,
-    /// Which driver calls fail while the steps run.
-    pub(crate) plan: Plan,
     pub(crate) ops: Vec<Op>,
 }
 
@@ -139,14 +135,30 @@ const SETTINGS: [&str; 9] = [
     "graph_capture_record_stream_reuse:True",
 ];
 
-/// Programs in which no driver call fails.
+impl Program {
+    /// Opens the device of the program, and makes its streams.
+    pub(crate) fn open<B: Backend>(&self, backend: B) -> (&'static Accelerator<B>, Vec<Stream<B>>) {
+        let config = AllocatorConfig::default().updated(self.policy).unwrap();
+        let device = Accelerator::new(backend, 0, config).unwrap();
+        let mut streams = vec![device.default_stream()];
+        streams.extend((1..STREAMS).map(|_| device.stream(0).unwrap()));
+        (device, streams)
+    }
+}
+
+/// Chooses one of so many things.
+pub(crate) fn chosen(nth: usize, of: usize) -> Option<usize> {
+    nth.checked_rem(of)
+}
+
+/// Random programs.
 pub(crate) fn programs(length: usize) -> impl Strategy<Value = Program> {
     let memory = || prop_oneof![Just(24 * MIB), Just(64 * MIB), Just(200 * MIB + 512), 20 * MIB..120 * MIB];
     let maps = prop_oneof![1 => Just(false), 9 => Just(true)];
     let mixed = (any::<u64>(), memory(), maps, select(&POLICIES[..]), vec(op(), 1..length * 2));
     let large = (any::<u64>(), memory(), Just(true), Just("policy:compact"), vec(large_op(), length * 2..length * 4));
     let parts = prop_oneof![3 => mixed, 1 => large];
-    parts.prop_map(|(seed, memory, maps, policy, ops)| Program { seed, memory, maps, policy, plan: Plan::None, ops })
+    parts.prop_map(|(seed, memory, maps, policy, ops)| Program { seed, memory, maps, policy, ops })
 }
 
 /// Steps that fragment the memory, so that `policy:compact` maps it again and again at other addresses.

@@ -6,7 +6,6 @@
 
 use std::io::Write;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use accelerator_core::{Accelerator, AllocatorConfig, Backend, BlockState, GIB};
 use accelerator_host::Host;
 
 use super::reader::{OnTheWay, Seen, check_snapshot, check_sums, read};
+use super::readers::read_while;
 use super::tally::{Held, Holding, Totals, allocated, each};
 use super::worker::{COMPACT, Late, Mailbox, PYTORCH, Round, SettingsList, Worker};
 use super::{check_empty, check_nothing_is_left};
@@ -105,21 +105,13 @@ fn run<B: Late>(
     mailboxes: &[Mutex<Mailbox<B>>],
     round: Round,
 ) -> Seen {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read(accelerator.allocator(), &stop))).collect();
-        let working: Vec<_> =
-            workers.iter_mut().map(|worker| scope.spawn(move || worker.run(mailboxes, round))).collect();
-        let failed = working.into_iter().map(thread::ScopedJoinHandle::join).filter(Result::is_err).count();
-        stop.store(true, Ordering::Relaxed);
-        let seen: Vec<Seen> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        assert_eq!(failed, 0, "threads failed");
-        seen.into_iter().fold(Seen::default(), |one, other| Seen {
-            reads: one.reads + other.reads,
-            of_one_moment: one.of_one_moment + other.of_one_moment,
-            of_aliases: one.of_aliases + other.of_aliases,
-            most: [0, 1].map(|index| one.most[index].max(other.most[index])),
-        })
+    let work = workers.iter_mut().map(|worker| move || worker.run(mailboxes, round));
+    let seen = read_while(work, READERS, |over| read(accelerator.allocator(), over));
+    seen.into_iter().fold(Seen::default(), |one, other| Seen {
+        reads: one.reads + other.reads,
+        of_one_moment: one.of_one_moment + other.of_one_moment,
+        of_aliases: one.of_aliases + other.of_aliases,
+        most: [0, 1].map(|index| one.most[index].max(other.most[index])),
     })
 }
 

@@ -4,20 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::sleep;
 use std::time::Duration;
 
-use accelerator::core::{Accelerator, MemPool, MemPoolOptions};
-use accelerator::host::{Host, launch};
-use accelerator::{AllocatorConfig, MIB};
+use accelerator::MIB;
+use accelerator::core::{MemPool, MemPoolOptions};
+use accelerator::host::launch;
 
-use crate::process::processes;
-
-fn device(settings: &str) -> &'static Accelerator<Host> {
-    let config = AllocatorConfig::default().updated(settings).unwrap();
-    Accelerator::new(Host::new(0, 200 * MIB), 0, config).unwrap()
-}
+use crate::process::{SETTINGS, device, processes};
 
 processes! { on_host:
     fn buffers_and_pools_dropped_while_a_thread_unwinds_are_freed() {
-        for settings in ["", "expandable_segments:True", "policy:compact"] {
+        for settings in SETTINGS {
             let device = device(settings);
             let (stream, other) = (device.default_stream(), device.stream(0).unwrap());
             launch(other, (), |()| sleep(Duration::from_millis(50))).unwrap();
@@ -40,7 +35,7 @@ processes! { on_host:
     }
 
     fn a_process_may_end_while_work_is_queued_and_buffers_are_alive() {
-        for settings in ["", "expandable_segments:True", "policy:compact"] {
+        for settings in SETTINGS {
             let device = device(settings);
             for _ in 0..3 {
                 let stream = device.stream(0).unwrap();

@@ -7,15 +7,7 @@ use accelerator::core::{Accelerator, EventFlags};
 use accelerator::host::{Host, launch};
 use accelerator::{AllocatorConfig, Backend, MIB};
 
-use crate::process::processes;
-
-/// One setting with plain memory, and two with memory mapped from a file.
-const SETTINGS: [&str; 3] = ["", "expandable_segments:True", "policy:compact"];
-
-fn device(settings: &str) -> &'static Accelerator<Host> {
-    let config = AllocatorConfig::default().updated(settings).unwrap();
-    Accelerator::new(Host::new(0, 200 * MIB), 0, config).unwrap()
-}
+use crate::process::{SETTINGS, device, processes};
 
 /// Returns the wait status of a forked child that runs `child` and exits with its result.
 fn forked(child: impl FnOnce() -> i32) -> libc::c_int {

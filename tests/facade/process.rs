@@ -4,9 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
+use accelerator::core::Accelerator;
+use accelerator::host::Host;
 use accelerator::opencl::OpenCl;
 use accelerator::vulkan::Vulkan;
-use accelerator::{Backend, Device, DeviceKind, Result};
+use accelerator::{AllocatorConfig, Backend, Device, DeviceKind, MIB, Result};
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -133,4 +135,13 @@ pub(crate) const XPU: DeviceKind = DeviceKind::new("xpu");
 
 pub(crate) fn host(index: u32) -> Device {
     Device { kind: HOST, index }
+}
+
+/// One setting with plain memory, and two with memory mapped from a file.
+pub(crate) const SETTINGS: [&str; 3] = ["", "expandable_segments:True", "policy:compact"];
+
+/// Opens a host device of its own with these settings.
+pub(crate) fn device(settings: &str) -> &'static Accelerator<Host> {
+    let config = AllocatorConfig::default().updated(settings).unwrap();
+    Accelerator::new(Host::new(0, 200 * MIB), 0, config).unwrap()
 }

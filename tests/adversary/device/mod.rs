@@ -18,14 +18,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::backend_kit::{Captures, EventCapture};
 use accelerator_core::{DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MIB};
-use sim_engine::{Device, Error, Face, Operation, Position, Waited, Work};
+use sim_engine::{Device, Error, Face, Handle, Operation, Position, Waited, Work};
 
 use self::clock::Clock;
 use self::failures::Failures;
 pub(crate) use self::failures::Plan;
 use self::graphs::Captured;
 use self::shadow::{Shadow, Touch};
-use self::state::{LaneHandle, Session};
+use self::state::Session;
 
 /// One device. All devices of the process share the engine, so one program runs at a time: see [`Adversary::alone`].
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl DevicePtr for Address {
 /// A stream: a lane of the engine, and its number in the shadow.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    handle: LaneHandle,
+    handle: Handle,
     pub(crate) number: usize,
 }
 

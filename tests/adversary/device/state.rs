@@ -1,6 +1,6 @@
 //! The engine of the simulated drivers, with a shadow for each device.
 
-use sim_engine::{Code, Engine, Error, Face, Fault, Handle, Lock, Position, Settings, Times};
+use sim_engine::{Code, Engine, Error, Face, Fault, Lock, Position, Settings, Times};
 
 use super::shadow::{Memory, Shadow, Span};
 
@@ -104,6 +104,3 @@ impl Face for State {
         }
     }
 }
-
-/// Lanes by handle.
-pub(crate) type LaneHandle = Handle;

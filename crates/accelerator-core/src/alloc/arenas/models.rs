@@ -97,15 +97,20 @@ fn block(stream: usize) -> Counted {
     Counted { pool: PoolKind::Small, bytes, requested: bytes, oversize: false, split: Pair::default() }
 }
 
+/// Uses a block of each stream, on two threads, and checks the peak.
+fn use_both(shared: &Arc<Shared>) {
+    let other = Arc::clone(shared);
+    let other = thread::spawn(move || other.use_block(1));
+    shared.use_block(0);
+    other.join().unwrap();
+    shared.check_at_end();
+}
+
 #[test]
 fn the_peak_is_that_of_the_sums_in_some_order_of_the_calls() {
     explore(2, || {
         let shared = Shared::new();
-        let other = Arc::clone(&shared);
-        let other = thread::spawn(move || other.use_block(1));
-        shared.use_block(0);
-        other.join().unwrap();
-        shared.check_at_end();
+        use_both(&shared);
     });
 }
 
@@ -120,11 +125,7 @@ fn headroom_that_moves_between_streams_raises_no_peak() {
             shared.free(stream);
         }
         shared.arenas.reset_accumulated();
-        let other = Arc::clone(&shared);
-        let other = thread::spawn(move || other.use_block(1));
-        shared.use_block(0);
-        other.join().unwrap();
-        shared.check_at_end();
+        use_both(&shared);
     });
 }
 
