@@ -118,10 +118,12 @@ class Tensors(unittest.TestCase):
         self.assertEqual(program("-c", text), ("False 7.0", ""))
 
     def test_forks_do_not_wait_for_threads_that_children_lack(self):
-        # Without the interpreter's lock, these threads free memory while others fork.
+        # Without the interpreter's lock, these threads free memory while others fork. All operators run once before:
+        # PyTorch prepares each at its first call, and a child would wait for a thread that was just doing so.
         text = (
             "import os, threading, torch, accelerator_alloc\naccelerator_alloc.install('', device='cpu')\n"
             "torch.set_num_threads(1)\nmatrix, ended = torch.rand(8, 8), threading.Event()\n"
+            "torch.linalg.svd(matrix)\ntorch.ones(100) + 1\n"
             "def work():\n    while not ended.is_set():\n        torch.linalg.svd(matrix)\n"
             "def start():\n    threads = [threading.Thread(target=work) for _ in range(3)]\n"
             "    for thread in threads:\n        thread.start()\n    return threads\n"
