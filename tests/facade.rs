@@ -7,6 +7,7 @@
 
 #[path = "facade/arguments.rs"]
 mod arguments;
+mod cases;
 #[path = "facade/current.rs"]
 mod current;
 #[path = "facade/endings.rs"]
@@ -32,6 +33,9 @@ mod pinned;
 mod process;
 #[path = "facade/settings.rs"]
 mod settings;
+#[cfg(target_os = "linux")]
+#[path = "facade/sharing.rs"]
+mod sharing;
 #[path = "facade/vulkan.rs"]
 mod vulkan;
 #[path = "facade/work.rs"]
@@ -54,6 +58,8 @@ fn main() {
         opencl::trials(),
         pinned::trials(),
         settings::trials(),
+        #[cfg(target_os = "linux")]
+        sharing::trials(),
         vulkan::trials(),
         work::trials(),
     ];
