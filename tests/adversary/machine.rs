@@ -204,7 +204,8 @@ impl Machine {
             Op::Route(nth) => {
                 if let Some(nth) = chosen(*nth, self.pools.len()) {
                     let pool = self.pools[nth].id();
-                    let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::All).unwrap();
+                    let requests = if self.is_shared { MemPoolRequests::ThisThread } else { MemPoolRequests::All };
+                    let route = allocator.begin_allocate_to_pool(pool, requests).unwrap();
                     self.routes.push((pool, route));
                 }
             }

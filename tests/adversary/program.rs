@@ -181,22 +181,7 @@ impl Op {
     /// Whether programs of several threads may have it: it changes nothing that they share.
     pub(crate) fn is_private(&self) -> bool {
         use Op::*;
-        !matches!(
-            self,
-            Count
-                | ResetPeaks
-                | RefuseMemory(_)
-                | NewPool { .. }
-                | DropPool(_)
-                | Route(_)
-                | EndRoute
-                | Trim(_)
-                | Pause { .. }
-                | Resume(_)
-                | Capture { .. }
-                | Replay { .. }
-                | ResetGraph(_)
-        )
+        !matches!(self, Count | ResetPeaks | RefuseMemory(_) | Capture { .. } | Replay { .. } | ResetGraph(_))
     }
 }
 
