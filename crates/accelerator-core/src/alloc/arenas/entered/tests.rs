@@ -292,9 +292,10 @@ fn statistics_equal_a_naive_count() {
             let phase = Phase::new(&mut walk.random, 1 + (phase / 10).min(OTHERS));
             (0..100).for_each(|_| walk.step_and_check(&phase));
         }
-        // All paths were taken.
-        let Walk { refused, fitted, plain, gathered, .. } = walk;
+        // All paths were taken. Headroom is gathered only where a thread can own locks.
+        let Walk { arenas, refused, fitted, plain, gathered, .. } = walk;
         let told = format!("{refused} refused, {fitted} fitted, {plain} plain, {gathered} gathered");
-        assert!(refused > 300 && fitted > 500 && plain > 500 && gathered > 300, "{told}");
+        assert!(refused > 300 && fitted > 500 && plain > 500, "{told}");
+        assert_eq!(gathered > 300, arenas.setup.lock_owned().is_some(), "{told}");
     }
 }
