@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::mem::{self, ManuallyDrop};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
@@ -158,9 +159,9 @@ impl Other {
         Self(BufReader::new(socket))
     }
 
-    /// Obeys until it is told to end.
+    /// Obeys until it is told to end, which it does with all its buffers and imports.
     fn obey(&mut self, settings: &str) {
-        let mut side = Side::open(settings);
+        let mut side = ManuallyDrop::new(Side::open(settings));
         self.tell("");
         while let Some(command) = self.line().filter(|command| command != END) {
             let answer = side.obey(&command);
@@ -233,7 +234,7 @@ impl<'a> Pair<'a> {
 
     /// Waits for the work of the other process.
     fn turn_of(&mut self, at: usize) {
-        if std::mem::take(&mut self.works[1 - at]) {
+        if mem::take(&mut self.works[1 - at]) {
             self.ask(1 - at, "synchronize");
         }
     }
