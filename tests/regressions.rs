@@ -19,3 +19,5 @@ mod extreme_sizes;
 mod foreign_buffers;
 #[path = "regression/frees_that_record.rs"]
 mod frees_that_record;
+#[path = "regression/paused_pools.rs"]
+mod paused_pools;

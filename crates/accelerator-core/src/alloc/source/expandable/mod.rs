@@ -101,14 +101,16 @@ impl Source for Expandable {
             Err(error) => (false, Err(error)),
         };
         for range in ranges.iter().copied() {
-            // Pages of paused memory are not there any more, and leave as if they had just come back.
-            context.arenas.statistics().resumed_to_leave(mappings.asleep_in(range));
+            let asleep = mappings.asleep_in(range);
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
                 (unmapped, result) = mappings.unmap_pages(range);
             }
             let (offset, len) = (range.offset + unmapped, range.len - unmapped);
             let kept = (len > 0).then_some(PageRange { offset, len, ..range });
+            // Pages of paused memory are not there any more, and leave as if they had just come back.
+            let left = asleep - kept.map_or(0, |kept| mappings.asleep_in(kept));
+            context.arenas.statistics().resumed_to_leave(left);
             let mut entered = context.arenas.enter(arena.lock());
             if let Some(kept) = kept {
                 entered.arena().store_mut().add_pages(kept);
