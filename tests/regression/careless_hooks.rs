@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use accelerator_conformance::Sim;
-use accelerator_core::{Accelerator, AllocatorConfig, ContextsOf, HistoryContext, MIB, Recording};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, ContextsOf, HistoryContext, Keep, MIB, MemPool, MemPoolOptions, MemPoolRequests,
+    Recording,
+};
 use accelerator_host::{Host, launch};
 
 #[test]
@@ -105,4 +108,60 @@ fn a_context_that_comes_too_late_is_dropped_under_no_lock() {
     device.allocator().record_history(Some(Recording { max_entries: 10, contexts, capture }));
     drop(buffer);
     assert_eq!(device.allocator().statistics().active.all.current, 0);
+}
+
+#[test]
+fn a_progress_callback_that_panics_leaves_the_pool_as_it_was() {
+    let device = Accelerator::new(Host::new(0, 100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let allocate = || {
+        let _guard = pool.use_pool();
+        device.allocate(3 * MIB, stream)
+    };
+    let mut buffer = allocate().unwrap();
+    let mut fill = |value| {
+        buffer.fill(value, stream)?;
+        buffer.slice::<u8>()?.to_vec(stream).map(|bytes| assert!(bytes.iter().all(|byte| *byte == value)))
+    };
+    fill(1).unwrap();
+    let panics = &mut |_| panic_any("this panic is part of the test");
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.pause_with(Keep::Host, panics))).is_err());
+    assert!(!pool.is_paused());
+    fill(2).unwrap();
+    let _ = pool.pause(Keep::Host).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.resume_with(panics))).is_err());
+    assert!(pool.is_paused() && fill(3).is_err());
+    let _ = pool.resume().unwrap();
+    fill(4).unwrap();
+    drop(allocate().unwrap());
+}
+
+#[test]
+fn a_choice_of_streams_that_panics_leaves_the_allocator_whole() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+    let panics = MemPoolRequests::Where(Box::new(|_| panic_any("this panic is part of the test")));
+    let guard = pool.use_pool_for(panics).unwrap();
+    for _ in 0..2 {
+        assert!(catch_unwind(AssertUnwindSafe(|| device.allocate(MIB, stream))).is_err());
+    }
+    drop(guard);
+    drop(device.allocate(MIB, stream).unwrap());
+    assert_eq!(device.allocator().statistics().active.all.current, 0);
+}
+
+#[test]
+fn a_context_whose_capture_panics_costs_no_memory() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let capture = Some((|| panic_any("this panic is part of the test")) as fn() -> Option<HistoryContext>);
+    let recording = |capture| Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture });
+    device.allocator().record_history(recording(capture));
+    assert!(catch_unwind(AssertUnwindSafe(|| device.allocate(MIB, stream))).is_err());
+    device.allocator().record_history(None);
+    assert_eq!(device.allocator().statistics().active.all.current, 0);
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
 }

@@ -75,6 +75,7 @@ impl<B: Backend> MemPool<B> {
         let mut kept = lock(&self.kept);
         let allocator = self.accelerator.allocator();
         allocator.close_pool(self.id)?;
+        let closed = Closed(self);
         let mut contents = Kept::nothing(self.accelerator, self.id);
         let mut runs = Vec::new();
         let paused = self.accelerator.synchronize().and_then(|()| {
@@ -85,8 +86,9 @@ impl<B: Backend> MemPool<B> {
         });
         let mut is_as_before = || allocator.paused_bytes(self.id) == 0 && contents.restore(&runs, &mut |_| ()).is_ok();
         if paused.is_err() && is_as_before() {
-            allocator.open_pool(self.id);
+            drop(closed);
         } else {
+            std::mem::forget(closed);
             *kept = Some(contents);
         }
         let bytes = runs.iter().map(|(_, len)| len).sum();
@@ -161,6 +163,15 @@ impl<B: Backend> MemPool<B> {
     /// Whether the pool is paused.
     pub fn is_paused(&self) -> bool {
         self.accelerator.allocator().is_pool_paused(self.id)
+    }
+}
+
+/// A pool that is being paused. If it is dropped, also because the caller's callback panics, the pool is open again.
+struct Closed<'a, B: Backend>(&'a MemPool<B>);
+
+impl<B: Backend> Drop for Closed<'_, B> {
+    fn drop(&mut self) {
+        self.0.accelerator.allocator().open_pool(self.0.id);
     }
 }
 
