@@ -16,6 +16,7 @@ mod cudarc;
 mod every_call;
 #[path = "cuda/exact.rs"]
 mod exact;
+mod failing;
 #[path = "cuda/failures.rs"]
 mod failures;
 #[path = "cuda/graphs.rs"]

@@ -12,6 +12,7 @@ mod control;
 mod events;
 #[path = "xpu/every_call.rs"]
 mod every_call;
+mod failing;
 #[path = "xpu/failures.rs"]
 mod failures;
 #[path = "xpu/graph_failures.rs"]

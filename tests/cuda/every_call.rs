@@ -5,7 +5,10 @@ use accelerator_core::{Accelerator, Backend, Error};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
+use crate::failing;
 use crate::programs::everything::{opened_and_worked, pools_graphs_and_pauses, something_of_everything};
+use crate::programs::failing::InDriver;
+use crate::programs::long;
 use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, trial};
 
@@ -21,6 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("every_call::of_pools_refuses", MEMORY, || in_turn(INVALID_VALUE, pools_graphs_and_pauses)),
         trial("every_call::of_pools_is_out_of_memory", MEMORY, || in_turn(OUT_OF_MEMORY, pools_graphs_and_pauses)),
         trial("every_call::of_pools_loses_the_device", MEMORY, || loses_the_device(pools_graphs_and_pauses)),
+        trial("every_call::of_random_programs", RANDOM, random_programs),
+        long(trial("every_call::of_conformance", CONFORMANCE, conformance)),
     ]
 }
 
@@ -28,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 type Work = fn(&'static Accelerator<Cuda>) -> Result<(), Error>;
 
 const MEMORY: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_MEMORY", "8M")];
+
+const RANDOM: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_MEMORY", "64M")];
+/// The suite compares elapsed time with the host's clock.
+const CONFORMANCE: &[(&str, &str)] = &[("CUDA_SIM_CLOCK", "real")];
 
 /// Returns the number of calls that the program makes when none fail.
 fn calls_of_all(work: Work) -> Result<u64, Failed> {
@@ -39,6 +48,14 @@ fn calls_of_all(work: Work) -> Result<u64, Failed> {
     check_all_gone(device)?;
     assert!(whole > 100, "the program makes only {whole} calls");
     Ok(whole)
+}
+
+fn random_programs() -> Outcome {
+    failing::programs::<InDriver<Cuda>>("every_call::of_random_programs", 10, 2)
+}
+
+fn conformance() -> Outcome {
+    failing::cases::<InDriver<Cuda>>("every_call::of_conformance", 1)
 }
 
 fn in_turn(code: i32, work: Work) -> Outcome {

@@ -5,12 +5,15 @@ use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::programs::failures;
 use crate::programs::process::VIOLATES;
+use crate::programs::{endings, failures};
 use crate::rig::{self, Outcome, check_all_gone, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
+        trial("failures::while_a_thread_unwinds", &[], endings::dropped_while_a_thread_unwinds::<Cuda>),
+        trial("failures::while_threads_end", &[], endings::threads_that_end_with_memory::<Cuda>),
+        trial("failures::exit_with_work_queued", &[], endings::exit_with_work_queued::<Cuda>),
         trial("failures::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
         trial("failures::the_ladder_frees_the_cache", &[("CUDA_SIM_MEMORY", "1G")], ladder),
         trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], failures::out_of_host_memory::<Cuda>),

@@ -72,6 +72,9 @@ controls! {
     calls = b"cuda_sim_calls" () -> u64;
     /// Makes the `n`-th call from now fail with this code.
     fail_at = b"cuda_sim_fail_at" (n: u64, code: c_int);
+    fail_numbered_from = b"cuda_sim_fail_from" (n: u64, code: c_int);
+    /// Reseeds the choice among permitted orders.
+    reseed = b"cuda_sim_seed" (seed: u64);
     fail_named = b"cuda_sim_fail" (name: *const c_char, n: u64, code: c_int);
     calls_named = b"cuda_sim_calls_of" (name: *const c_char) -> u64;
     /// Cancels the failures that have not happened yet, and returns how many there were.
@@ -129,6 +132,15 @@ fn no_violations() -> Outcome {
 
 impl Simulated for Cuda {
     const REFUSED: u32 = 1;
+    const OUT_OF_MEMORY: u32 = 2;
+
+    fn calls() -> u64 {
+        calls()
+    }
+
+    fn seed(seed: u64) {
+        reseed(seed);
+    }
 
     fn calls_of(name: &str) -> u64 {
         calls_of(name)
@@ -136,6 +148,10 @@ impl Simulated for Cuda {
 
     fn fail_at(n: u64, code: u32) {
         fail_at(n, code as c_int);
+    }
+
+    fn fail_from(n: u64, code: u32) {
+        fail_numbered_from(n, code as c_int);
     }
 
     fn fail(name: &str, n: u64, code: u32) {

@@ -3,7 +3,9 @@
 pub(crate) mod availability;
 pub(crate) mod bytes;
 pub(crate) mod caches;
+pub(crate) mod endings;
 pub(crate) mod everything;
+pub(crate) mod failing;
 pub(crate) mod failures;
 pub(crate) mod parity;
 pub(crate) mod peers;

@@ -18,16 +18,21 @@ pub(crate) const VIOLATES: &str = "ACCELERATOR_VIOLATES";
 /// Set to the trial's name in the trial's process.
 pub(crate) const CHILD: &str = "ACCELERATOR_TRIAL";
 
-/// Whether this is the process of the trial with this name. If so, it is terminated after ten minutes, which is longer
-/// than any trial takes, so that an endless wait is a failure.
-#[allow(unsafe_code)]
+/// Whether this is the process of the trial with this name. If so, its time is limited.
 pub(crate) fn is_of(trial: &str) -> bool {
     let is_of = env::var_os(CHILD).is_some_and(|running| running == *trial);
     if is_of {
-        // SAFETY: Without a handler the signal terminates the process.
-        unsafe { libc::alarm(600) };
+        limit();
     }
     is_of
+}
+
+/// Lets this process be terminated in ten minutes, which is longer than any trial takes or waits for another process,
+/// so that an endless wait is a failure.
+#[allow(unsafe_code)]
+pub(crate) fn limit() {
+    // SAFETY: Without a handler the signal terminates the process.
+    unsafe { libc::alarm(600) };
 }
 
 /// Returns the process of a trial, which [`completed`] runs.

@@ -13,11 +13,19 @@ use super::process::Outcome;
 pub(crate) trait Simulated: Backend {
     /// The code with which the driver refuses an argument.
     const REFUSED: u32;
+    const OUT_OF_MEMORY: u32;
+
+    /// Returns the number of calls so far.
+    fn calls() -> u64;
+    /// Reseeds the choice among permitted orders.
+    fn seed(seed: u64);
 
     /// Returns the number of calls of this name so far.
     fn calls_of(name: &str) -> u64;
     /// Makes the `n`-th call from now fail with this code.
     fn fail_at(n: u64, code: u32);
+    /// Makes the `n`-th call from now fail with this code, and all later ones, or as many as the backend survives.
+    fn fail_from(n: u64, code: u32);
     /// Makes the `n`-th call of this name from now fail with this code.
     fn fail(name: &str, n: u64, code: u32);
     /// Cancels the failures that have not happened yet, and returns how many there were.

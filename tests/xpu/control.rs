@@ -104,8 +104,20 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
+/// How many calls fail one after another. No wait makes as many attempts before it gives up, if it does.
+const MANY: u64 = 300;
+
 impl Simulated for Xpu {
     const REFUSED: u32 = REFUSED.0;
+    const OUT_OF_MEMORY: u32 = OUT_OF_MEMORY.0;
+
+    fn calls() -> u64 {
+        calls()
+    }
+
+    fn seed(number: u64) {
+        seed(number);
+    }
 
     fn calls_of(name: &str) -> u64 {
         calls_of(name)
@@ -113,6 +125,11 @@ impl Simulated for Xpu {
 
     fn fail_at(n: u64, code: u32) {
         fail_numbered(n, code);
+    }
+
+    fn fail_from(n: u64, code: u32) {
+        // Where the host must not go on before work is done, the backend waits for as long as calls fail.
+        (n..n + MANY).for_each(|n| fail_numbered(n, code));
     }
 
     fn fail(name: &str, n: u64, code: u32) {

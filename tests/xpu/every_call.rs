@@ -11,8 +11,11 @@ use accelerator_xpu::{Argument, Xpu};
 use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, LOST, OUT_OF_MEMORY, REFUSED};
+use crate::failing;
 use crate::native::SPIRV;
 use crate::programs::everything::{opened_and_worked, pools_graphs_and_pauses, something_of_everything};
+use crate::programs::failing::InDriver;
+use crate::programs::long;
 use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, simulated, unchecked};
 use crate::suite;
@@ -32,6 +35,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         unchecked("every_call::of_the_backend_is_out_of_memory", BACKEND_IS_OUT, || of_the_backend(OUT_OF_MEMORY)),
         unchecked("every_call::of_the_backend_loses_the_device", BACKEND_LOSES, || of_the_backend(LOST)),
         unchecked("every_call::is_made", BACKEND_WHOLE, is_made),
+        unchecked("every_call::of_random_programs", RANDOM, random_programs),
+        long(unchecked("every_call::of_conformance", CONFORMANCE, conformance)),
         simulated("every_call::is_let_through_by_the_checks", LET_THROUGH, is_let_through),
     ]
 }
@@ -48,6 +53,9 @@ const POOLS_ARE_OUT_OF_MEMORY: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "x
 const POOLS_LOSE: &[(&str, &str)] = &[MEMORY, (LOG, "xpu-pools-lose.log")];
 const LOSES: &[(&str, &str)] = &[MEMORY, (LOG, "xpu-loses.log")];
 const LET_THROUGH: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-let-through.log")];
+const RANDOM: &[(&str, &str)] = &[MEMORY, ("ZE_SIM_HOST_MEMORY", "64M")];
+/// The suite compares elapsed time with the host's clock.
+const CONFORMANCE: &[(&str, &str)] = &[("ZE_SIM_CLOCK", "real")];
 const TWO: (&str, &str) = ("ZE_SIM_DEVICES", "2");
 const SYSMAN: (&str, &str) = ("ZES_ENABLE_SYSMAN", "1");
 const BACKEND_WHOLE: &[(&str, &str)] = &[TWO, SYSMAN];
@@ -124,6 +132,14 @@ fn calls_of_all(work: Work) -> Result<u64, Failed> {
     check_all_gone(device)?;
     assert!(whole > 70, "the program makes only {whole} calls");
     Ok(whole)
+}
+
+fn random_programs() -> Outcome {
+    failing::programs::<InDriver<Xpu>>("simulated::every_call::of_random_programs", 10, 2)
+}
+
+fn conformance() -> Outcome {
+    failing::cases::<InDriver<Xpu>>("simulated::every_call::of_conformance", 1)
 }
 
 fn in_turn(code: ze_result_t, work: Work) -> Outcome {

@@ -9,12 +9,15 @@ use libtest_mimic::Trial;
 
 use crate::control::{self, OUT_OF_MEMORY, REFUSED};
 use crate::lost::told;
-use crate::programs::failures;
+use crate::programs::{endings, failures};
 use crate::raw;
-use crate::rig::{Outcome, check_all_gone, device, simulated};
+use crate::rig::{Outcome, check_all_gone, device, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
+        unchecked("failures::while_a_thread_unwinds", &[], endings::dropped_while_a_thread_unwinds::<Xpu>),
+        unchecked("failures::while_threads_end", &[], endings::threads_that_end_with_memory::<Xpu>),
+        unchecked("failures::exit_with_work_queued", &[], endings::exit_with_work_queued::<Xpu>),
         simulated("failures::which_codes", &[], which_codes),
         simulated("failures::code_without_a_name", &[], || {
             failures::code_without_a_name::<Xpu>("zeCommandListAppendMemoryFill")

@@ -29,9 +29,11 @@ pub use calls::{Call, Calls};
 pub use controls::Controls;
 pub use driver_source::DriverSource;
 pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opened, Opener};
-pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
+pub use faulty::{Failing, FailingCalls, Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;
 #[cfg(target_os = "linux")]
 pub use other_process::is_other_process;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
-pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Selection, Suite, Verdict, unavailable};
+pub use suite::{
+    Capability, CaseReport, Group, Plan, PlannedCase, Report, Selection, Suite, Verdict, Withstood, unavailable,
+};

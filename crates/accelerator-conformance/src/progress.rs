@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::calls::Call;
 
-/// How many seconds a driver call of a case may take.
+/// How many seconds anything may take that a case waits for, such as a driver call.
 const LIMIT: &str = "ACCELERATOR_CASE_LIMIT";
 const DEFAULT_LIMIT: u64 = 60;
 /// A case may take this many times as long as a call.
 const CALLS: u32 = 10;
 
-/// Returns how long a driver call of a case may take.
+/// Returns how long a driver call of a case may take, and anything else that a case waits for. No passing case waits
+/// this long.
 pub(crate) fn limit() -> Duration {
     static READ: OnceLock<Duration> = OnceLock::new();
     *READ.get_or_init(|| {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{
@@ -16,13 +16,11 @@ use super::consistency::check_consistency;
 use crate::calls::Call;
 use crate::controls::Controls;
 use crate::erased::{AnyBackend, Opener};
-use crate::faulty::Faulty;
+use crate::faulty::{FailingCalls, Faulty};
 use crate::outcome::Failure;
+use crate::progress::limit;
 use crate::raw::bytes;
 use crate::suite::Capability;
-
-/// Anything that takes longer than this counts as stuck. No passing case waits this long.
-pub(super) const STUCK: Duration = Duration::from_secs(60);
 
 /// The memory of a case's devices, unless it asks for another amount.
 const MEMORY: u64 = 512 * MIB;
@@ -34,6 +32,8 @@ pub(crate) struct Context {
     inner: Arc<AnyBackend>,
     lacks: Vec<Capability>,
     policy: Policy,
+    /// The calls that fail on all devices of the case.
+    failing: Option<Arc<FailingCalls>>,
     devices: Mutex<Vec<Device>>,
 }
 
@@ -60,7 +60,21 @@ impl Context {
         lacks: Vec<Capability>,
         policy: Policy,
     ) -> Self {
-        Self { suite, opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
+        Self { suite, opener, inner, lacks, policy, failing: None, devices: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes these calls fail on all devices of the case.
+    pub(crate) fn with_failing(self, calls: Arc<FailingCalls>) -> Self {
+        Self { failing: Some(calls), ..self }
+    }
+
+    /// Returns a driver around the one that all cases share.
+    fn driver(&self) -> Driver {
+        let driver = Faulty::new(Arc::clone(&self.inner));
+        match &self.failing {
+            Some(calls) => driver.with_failing(Arc::clone(calls)),
+            None => driver,
+        }
     }
 
     /// Returns the name of the suite.
@@ -100,7 +114,7 @@ impl Context {
 
     /// Returns a device of at most this much memory, with these allocator settings.
     pub(super) fn device_with(&self, memory: u64, settings: &str) -> Result<Device> {
-        self.around(Faulty::new(Arc::clone(&self.inner)).with_memory(memory), settings)
+        self.around(self.driver().with_memory(memory), settings)
     }
 
     /// Returns a device with expandable segments, if the driver has virtual memory.
@@ -110,7 +124,7 @@ impl Context {
 
     /// Returns a device with all the memory of the driver.
     pub(super) fn whole_device(&self) -> Result<Device> {
-        self.around(Faulty::new(Arc::clone(&self.inner)), "")
+        self.around(self.driver(), "")
     }
 
     /// Returns the configuration that these settings give on a device of this case.
@@ -121,7 +135,7 @@ impl Context {
     /// Returns a device that has another number, around the same driver.
     #[cfg(target_os = "linux")]
     pub(super) fn device_numbered(&self, number: u32) -> Result<Device> {
-        self.numbered(Faulty::new(Arc::clone(&self.inner)), number, "")
+        self.numbered(self.driver(), number, "")
     }
 
     fn around(&self, driver: Driver, settings: &str) -> Result<Device> {
@@ -156,7 +170,7 @@ impl Context {
         outcome
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Device>> {
+    pub(super) fn made(&self) -> MutexGuard<'_, Vec<Device>> {
         lock(&self.devices)
     }
 }
@@ -341,7 +355,7 @@ pub(super) fn are(bytes: &[u8], expected: &[u8], sentence: &str) -> Outcome {
 pub(super) fn becomes_idle(stream: Stream<Driver>) -> Result<bool> {
     let start = Instant::now();
     while !stream.is_idle()? {
-        if start.elapsed() > STUCK {
+        if start.elapsed() > limit() {
             return Ok(false);
         }
         std::thread::yield_now();

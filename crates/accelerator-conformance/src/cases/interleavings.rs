@@ -14,12 +14,13 @@ use accelerator_core::{BlockState, Error, Result, Snapshot};
 
 use self::operations::{Act, Meanwhile, Stopped, meanwhile, stopped};
 use self::stage::{Blocks, LIMIT, Scene, Stage};
-use super::context::{Device, STUCK, address};
+use super::context::{Device, address};
 use super::threads::in_thread;
 use super::{Context, Outcome};
 use crate::calls::Call;
 use crate::faulty::Gate;
 use crate::outcome::Failure;
+use crate::progress::limit;
 
 pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
     for first in stopped() {
@@ -80,7 +81,7 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
         return if is_expected { clear(scene, stage) } else { Err("the call is not made".into()) };
     }
     let waits = in_thread(move || scene.device.statistics().num_sync_all_streams);
-    let waits = waits.recv_timeout(STUCK).map_err(|_| "the statistics wait for the stopped thread")?;
+    let waits = waits.recv_timeout(limit()).map_err(|_| "the statistics wait for the stopped thread")?;
     let mut running = start(scene, second.act, std::mem::take(&mut stage.second));
     // An operation that must wait for memory waits for the thread that takes events, and for a thread that is giving
     // memory back. If the limit refuses the request, it also waits for a thread whose charge the driver may still
@@ -185,7 +186,7 @@ fn start(scene: Scene, act: Act, mut blocks: Blocks) -> Running {
 impl Running {
     fn finish(&mut self, otherwise: &str) -> Outcome {
         if self.done.is_none() {
-            let done = self.receiver.recv_timeout(STUCK);
+            let done = self.receiver.recv_timeout(limit());
             self.done = Some(done.map_err(|error| at(otherwise, &error.into()))?);
         }
         Ok(())
@@ -196,7 +197,7 @@ impl Running {
         let begun = Instant::now();
         while !gate.wait_reached(Duration::from_millis(1)) {
             self.done = self.receiver.try_recv().ok();
-            if self.done.is_some() || begun.elapsed() > STUCK {
+            if self.done.is_some() || begun.elapsed() > limit() {
                 return false;
             }
         }
@@ -222,7 +223,7 @@ impl Running {
                     return Err("it does not wait for the thread that takes events".into());
                 }
             }
-            if begun.elapsed() > STUCK {
+            if begun.elapsed() > limit() {
                 return Err("it waits, but not for events".into());
             }
         }

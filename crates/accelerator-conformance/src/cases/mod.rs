@@ -29,6 +29,7 @@ mod pinned_copies;
 mod pinned_threads;
 mod pool_defects;
 mod random;
+mod recovered;
 mod recovery;
 mod reuse;
 mod statistics;

@@ -7,13 +7,14 @@ use std::time::Instant;
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{MIB, PinnedBuffer, Result};
 
-use super::context::{Device, Driver, STUCK};
+use super::context::{Device, Driver};
 use super::pinned::place;
 use super::random::Random;
 use super::threads::in_thread;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::outcome::joined;
+use crate::progress::limit;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
@@ -126,7 +127,7 @@ fn background_thread(context: &Context) -> Outcome {
     drop(device.allocate_host(90_000)?);
     let start = Instant::now();
     while device.host_statistics().active_requests.current > 0 {
-        assert!(start.elapsed() < STUCK, "no thread frees the blocks that streams are done with");
+        assert!(start.elapsed() < limit(), "no thread frees the blocks that streams are done with");
         std::thread::yield_now();
     }
     let settings = "pinned_use_background_threads:False";
@@ -145,16 +146,16 @@ fn waits_for_what_another_frees(context: &Context) -> Outcome {
     user.synchronize()?;
     let gate = device.backend().gate(Call::IsComplete);
     let frees = in_thread(move || device.host_allocator().empty_cache());
-    assert!(gate.wait_reached(STUCK), "no thread queries the event");
+    assert!(gate.wait_reached(limit()), "no thread queries the event");
     let asked = device.calls(Call::AllocHost);
     let needs = in_thread(move || device.allocate_host(4_096).map(drop));
     let start = Instant::now();
-    while device.calls(Call::AllocHost) == asked && start.elapsed() < STUCK {
+    while device.calls(Call::AllocHost) == asked && start.elapsed() < limit() {
         std::thread::yield_now();
     }
     gate.open();
-    frees.recv_timeout(STUCK)??;
-    needs.recv_timeout(STUCK)??;
+    frees.recv_timeout(limit())??;
+    needs.recv_timeout(limit())??;
     device.check_consistency();
     Ok(())
 }
@@ -175,7 +176,7 @@ fn stuck_in(context: &Context, call: Call) -> Outcome {
         drop(device.allocate_host(90_000)?);
         device.host_allocator().empty_cache()
     });
-    assert!(gate.wait_reached(STUCK), "no thread calls `{}`", call.name());
+    assert!(gate.wait_reached(limit()), "no thread calls `{}`", call.name());
     let others = in_thread(move || {
         drop(kept);
         for bytes in [1_000, 700] {
@@ -186,10 +187,10 @@ fn stuck_in(context: &Context, call: Call) -> Outcome {
         device.allocator().set_config(device.allocator().config());
         Result::<()>::Ok(())
     });
-    let went_on = others.recv_timeout(STUCK);
+    let went_on = others.recv_timeout(limit());
     gate.open();
     went_on.map_err(|_| format!("others wait for a thread that is inside `{}`", call.name()))??;
-    stuck.recv_timeout(STUCK).map_err(|_| format!("`{}` does not return", call.name()))??;
+    stuck.recv_timeout(limit()).map_err(|_| format!("`{}` does not return", call.name()))??;
     device.release(user);
     user.synchronize()?;
     device.host_allocator().empty_cache()?;

@@ -7,12 +7,13 @@ use std::sync::mpsc::{Receiver, channel};
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{Error, MIB, Stream};
 
-use super::context::{Device, Driver, STUCK, address};
+use super::context::{Device, Driver, address};
 use super::interleavings::interleavings_at_driver_calls;
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::outcome::joined;
+use crate::progress::limit;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -147,7 +148,7 @@ fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
         device.dedicated_stream(0)?;
         own.synchronize()
     });
-    assert!(gate.wait_reached(STUCK), "no thread calls `{}`", call.name());
+    assert!(gate.wait_reached(limit()), "no thread calls `{}`", call.name());
 
     let others = in_thread(move || {
         let small = device.alloc(512)?;
@@ -160,10 +161,10 @@ fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
         let elsewhere = device.alloc_on(512, user)?;
         device.free(elsewhere)
     });
-    let went_on = others.recv_timeout(STUCK);
+    let went_on = others.recv_timeout(limit());
     gate.open();
     went_on.map_err(|_| format!("others wait for a thread that is inside `{}`", call.name()))??;
-    stuck.recv_timeout(STUCK).map_err(|_| format!("`{}` does not return", call.name()))??;
+    stuck.recv_timeout(limit()).map_err(|_| format!("`{}` does not return", call.name()))??;
     device.release(user);
     device.free_all(elsewhere)?;
     device.allocator().empty_cache()?;

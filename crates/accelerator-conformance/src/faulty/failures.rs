@@ -1,15 +1,20 @@
 //! Injected failures: which calls fail, and how.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
+use super::failing_calls::FailingCalls;
 use crate::calls::{Call, failure};
 
 /// The failures that are still due.
 #[derive(Debug, Default)]
-pub(super) struct Failures(Mutex<Plan>);
+pub(super) struct Failures {
+    own: Mutex<Plan>,
+    /// Those that several drivers share.
+    shared: OnceLock<Arc<FailingCalls>>,
+}
 
 #[derive(Debug, Default)]
 struct Plan {
@@ -25,6 +30,10 @@ struct Plan {
 }
 
 impl Failures {
+    pub(super) fn share(&self, calls: Arc<FailingCalls>) {
+        let _ = self.shared.set(calls); // set once, when the driver is made
+    }
+
     pub(super) fn fail_call(&self, n: u64, kind: DriverErrorKind) {
         let mut plan = self.plan();
         plan.countdown = n;
@@ -56,14 +65,16 @@ impl Failures {
 
     /// Checks a call that can fail: returns the error if it is to fail.
     pub(super) fn check(&self, call: Call) -> DriverResult<()> {
+        let shared = self.shared.get().and_then(|calls| calls.check());
         let mut plan = self.plan();
-        let Some(error) = plan.due(call) else { return Ok(()) };
+        let due = shared.map(|kind| failure(call, kind, "injected failure"));
+        let Some(error) = due.or_else(|| plan.due(call)) else { return Ok(()) };
         plan.injected += 1;
         Err(error)
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        lock(&self.0)
+        lock(&self.own)
     }
 }
 

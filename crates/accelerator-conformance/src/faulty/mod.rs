@@ -3,6 +3,7 @@
 mod budget;
 mod driver;
 mod entrance;
+mod failing_calls;
 mod failures;
 mod gate;
 mod graphs;
@@ -21,6 +22,7 @@ use accelerator_core::{Backend, DeviceProperties, DriverErrorKind, DriverResult}
 use self::budget::Budget;
 pub use self::driver::FaultyEvent;
 use self::entrance::Entrance;
+pub use self::failing_calls::{Failing, FailingCalls};
 pub use self::gate::Gate;
 use self::host::HostMemory;
 use self::interprocess::Imports;
@@ -80,6 +82,12 @@ impl<B: Backend> Faulty<B> {
         let mut properties = self.properties;
         properties.total_memory = properties.total_memory.min(bytes);
         Self { budget: Budget::new(Some(bytes)), properties, ..self }
+    }
+
+    /// Makes the calls fail that this plan names, which other faulty drivers may share.
+    pub fn with_failing(self, calls: Arc<FailingCalls>) -> Self {
+        self.entrance.failures.share(calls);
+        self
     }
 
     /// Returns the inner backend.

@@ -6,6 +6,7 @@ mod requirement;
 mod selection;
 mod shared;
 mod simulated;
+mod withstood;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -18,6 +19,7 @@ pub use self::plan::{Plan, PlannedCase};
 pub use self::report::{CaseReport, Group, Report, Verdict};
 pub use self::requirement::unavailable;
 pub use self::selection::Selection;
+pub use self::withstood::Withstood;
 use crate::erased::{AnyBackend, Opener};
 use crate::outcome::Outcome;
 use crate::raw::{self, Scale};

@@ -8,9 +8,11 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use super::report::{CaseReport, Report, Verdict};
 use super::shared::{Listing, Shared};
+use super::withstood::Withstood;
 use super::{Listed, Selection};
 use crate::cases::{self, Case};
 use crate::crash;
+use crate::faulty::FailingCalls;
 #[cfg(target_os = "linux")]
 use crate::other_process;
 
@@ -92,8 +94,10 @@ fn trial(case: Case, listing: Listing, shared: Arc<Shared>, results: Results) ->
 /// A case of a suite that a program runs itself.
 #[must_use = "run it"]
 pub struct PlannedCase {
+    shared: Arc<Shared>,
+    case: Case,
+    listing: Listing,
     trial: String,
-    run: Box<dyn FnOnce() -> CaseReport + Send>,
 }
 
 impl PlannedCase {
@@ -105,7 +109,15 @@ impl PlannedCase {
     /// Runs the case.
     pub fn run(self) -> CaseReport {
         crash::install();
-        (self.run)()
+        self.shared.report(self.case, self.listing)
+    }
+
+    /// Runs the case although driver calls fail: those of `failing` on all of its devices, and any that the program
+    /// makes fail in the driver itself until `over` is called. Then checks that nothing is lost and that the device
+    /// works again.
+    pub fn withstand(self, failing: &Arc<FailingCalls>, over: impl FnOnce() + Send + 'static) -> Withstood {
+        crash::install();
+        self.shared.withstand(self.case, Arc::clone(failing), over)
     }
 }
 
@@ -114,7 +126,7 @@ pub(super) fn cases(listed: Listed) -> Vec<PlannedCase> {
     let planned = |(case, listing)| {
         let shared = Arc::clone(&shared);
         let trial = shared.trial_name(&case);
-        PlannedCase { trial, run: Box::new(move || shared.report(case, listing)) }
+        PlannedCase { shared, case, listing, trial }
     };
     cases.into_iter().map(planned).collect()
 }

@@ -10,7 +10,7 @@ use super::requirement::requirement;
 use super::{Capability, RunRaw};
 use crate::cases::{Case, Context, Run};
 use crate::erased::{AnyBackend, Opener};
-use crate::outcome::{Failure, caught};
+use crate::outcome::{Failure, Outcome, caught};
 use crate::progress;
 use crate::raw::Scale;
 
@@ -35,8 +35,29 @@ pub(super) struct Shared {
     stuck: OnceLock<String>,
 }
 
+/// What of a case runs on a backend.
+pub(super) enum Body {
+    /// Nothing, because the backend lacks something.
+    Nothing(String),
+    /// The case of group M.
+    Raw,
+    Here(fn(&Context) -> Outcome),
+}
+
+impl Body {
+    fn of(case: &Case, lacking: Option<&str>) -> Self {
+        match (lacking, case.instead, &case.run) {
+            (None, _, Run::Here(run)) => Self::Here(*run),
+            (None, _, Run::Raw) => Self::Raw,
+            (None, _, Run::Elsewhere(reason)) => Self::Nothing((*reason).to_owned()),
+            (Some(_), Some(instead), _) => Self::Here(instead),
+            (Some(reason), None, _) => Self::Nothing(reason.to_owned()),
+        }
+    }
+}
+
 #[derive(Clone)]
-enum Absent {
+pub(super) enum Absent {
     Unavailable(String),
     Broken(String),
 }
@@ -128,18 +149,12 @@ impl Shared {
         if let Listing::Unsupported(reason) = listing {
             return Ok(Verdict::Unsupported(reason.clone()));
         }
-        let lacking = case.needs.iter().find_map(|needed| self.lacks(&backend, *needed));
-        let run = match (&lacking, case.instead, &case.run) {
-            (None, _, Run::Here(run)) => Some(*run),
-            (Some(_), Some(instead), _) => Some(instead),
-            (Some(reason), None, _) => return Ok(Verdict::Skipped(reason.clone())),
-            (None, ..) => None,
-        };
-        let outcome = match run {
-            None => (self.raw)(&backend, case.number, &self.scale),
-            Some(run) => {
-                let lacks = self.lacks.keys().copied().collect();
-                let context = Context::new(self.name.clone(), self.opener, backend, lacks, case.policy);
+        let lacking = self.lacking(case, &backend);
+        let outcome = match Body::of(case, lacking.as_deref()) {
+            Body::Nothing(reason) => return Ok(Verdict::Skipped(reason)),
+            Body::Raw => self.run_raw(case, &backend),
+            Body::Here(run) => {
+                let context = self.context(case, backend);
                 let outcome = caught(|| run(&context));
                 let left = context.finish(outcome.is_ok());
                 outcome.and(left)
@@ -155,6 +170,27 @@ impl Shared {
             (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
             (Err(Failure::Failed(why)), _) => Verdict::Failed(why),
         })
+    }
+
+    /// Runs a case of group M.
+    pub(super) fn run_raw(&self, case: &Case, backend: &AnyBackend) -> Outcome {
+        (self.raw)(backend, case.number, &self.scale)
+    }
+
+    /// Returns the context in which a case runs.
+    pub(super) fn context(&self, case: &Case, backend: Arc<AnyBackend>) -> Context {
+        let lacks = self.lacks.keys().copied().collect();
+        Context::new(self.name.clone(), self.opener, backend, lacks, case.policy)
+    }
+
+    /// Returns what of a case runs on the backend.
+    pub(super) fn body(&self, case: &Case, backend: &AnyBackend) -> Body {
+        Body::of(case, self.lacking(case, backend).as_deref())
+    }
+
+    /// Returns why the backend lacks a capability that the case needs, or `None` if it has all.
+    fn lacking(&self, case: &Case, backend: &AnyBackend) -> Option<String> {
+        case.needs.iter().find_map(|needed| self.lacks(backend, *needed))
     }
 
     /// Returns why the backend lacks a capability that a case needs, or `None` if it has it.
@@ -183,7 +219,7 @@ impl Shared {
         self.lacks.get(&needed).cloned().or_else(says)
     }
 
-    fn open(&self) -> Result<Arc<AnyBackend>, Absent> {
+    pub(super) fn open(&self) -> Result<Arc<AnyBackend>, Absent> {
         let name = &self.name;
         match self.opener.probe() {
             Ok(1..) => {}

@@ -13,7 +13,11 @@ sim_engine::controls! { [Driver]
     fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
     /// Makes a future call of any function fail with a code: 1 is the next call.
     fn cuda_sim_fail_at(nth: u64, code: i32) -> () => |driver, nth, code| {
-        driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Code(code) });
+        driver.engine.faults.plan(Planned { name: None, nth, lasts: false, code: Code(code) });
+    };
+    /// Makes a future call of any function fail with a code, and all calls after it.
+    fn cuda_sim_fail_from(nth: u64, code: i32) -> () => |driver, nth, code| {
+        driver.engine.faults.plan(Planned { name: None, nth, lasts: true, code: Code(code) });
     };
     /// Drops all planned failures, including those from the environment. Returns how many there were.
     fn cuda_sim_clear_faults() -> u64 => |driver| driver.engine.faults.clear() as u64;
@@ -84,7 +88,7 @@ sim_engine::controls! { [Driver]
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
     // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    Session::new().engine.faults.plan(Planned { name: Some(name), nth, code: Code(code) });
+    Session::new().engine.faults.plan(Planned { name: Some(name), nth, lasts: nth == 0, code: Code(code) });
 }
 
 /// Returns how often a function was called.

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 pub struct Planned<C> {
     /// The call's name; `None` matches any call.
     pub name: Option<String>,
-    /// Fails the nth call from now: 1 is the next call, 0 is every call.
+    /// Fails the nth call from now: 1 is the next call.
     pub nth: u64,
+    /// Whether all later calls fail, too.
+    pub lasts: bool,
     /// The code that the call returns.
     pub code: C,
 }
@@ -48,7 +50,7 @@ impl<C: Copy> Faults<C> {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Counts a call. Returns a code if the call is planned to fail. A failure for every call stays planned.
+    /// Counts a call. Returns a code if the call is planned to fail. A failure that lasts stays planned.
     pub(crate) fn count(&mut self, name: &'static str) -> Result<(), C> {
         self.total += 1;
         *self.counts.entry(name).or_default() += 1;
@@ -57,13 +59,12 @@ impl<C: Copy> Faults<C> {
             if planned.name.as_deref().is_some_and(|wanted| wanted != name) {
                 return true;
             }
-            let every = planned.nth == 0;
-            planned.nth = planned.nth.saturating_sub(1);
-            if planned.nth > 0 {
+            if planned.nth > 1 {
+                planned.nth -= 1;
                 return true;
             }
             due = due.or(Some(planned.code));
-            every
+            planned.lasts
         });
         due.map_or(Ok(()), Err)
     }

@@ -103,8 +103,9 @@ fn failures<C: Code>(text: &str) -> Option<Vec<Planned<C>>> {
 fn failure<C: Code>(entry: &str) -> Option<Planned<C>> {
     let (call, code) = entry.split_once('=')?;
     let (name, nth) = call.split_once('@')?;
-    let nth = if nth == "*" { 0 } else { ordinal(nth)? };
-    Some(Planned { name: Some(name.to_owned()), nth, code: C::parse(code)? })
+    let lasts = nth == "*";
+    let nth = if lasts { 1 } else { ordinal(nth)? };
+    Some(Planned { name: Some(name.to_owned()), nth, lasts, code: C::parse(code)? })
 }
 
 /// Parses `nth` or `nth=code`.
@@ -113,7 +114,7 @@ fn failure_at<C: Code>(text: &str) -> Option<Planned<C>> {
         Some((nth, code)) => (nth, C::parse(code)?),
         None => (text, C::UNKNOWN),
     };
-    Some(Planned { name: None, nth: ordinal(nth)?, code })
+    Some(Planned { name: None, nth: ordinal(nth)?, lasts: false, code })
 }
 
 fn ordinal(text: &str) -> Option<u64> {

@@ -15,7 +15,7 @@ sim_engine::controls! {
     fn ze_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
     /// Makes a future call of any function fail with a code: 1 is the next call.
     fn ze_sim_fail_at(nth: u64, code: u32) -> () => |driver, nth, code| {
-        driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Refusal(ze_result_t(code)) });
+        driver.engine.faults.plan(Planned { name: None, nth, lasts: false, code: Refusal(ze_result_t(code)) });
     };
     /// Drops all planned failures, including those from the environment. Returns how many there were.
     fn ze_sim_clear_faults() -> u64 => |driver| driver.engine.faults.clear() as u64;
@@ -85,7 +85,7 @@ sim_engine::controls! {
 pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
     // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let planned = Planned { name: Some(name), nth, code: Refusal(ze_result_t(code)) };
+    let planned = Planned { name: Some(name), nth, lasts: nth == 0, code: Refusal(ze_result_t(code)) };
     Session::new().engine.faults.plan(planned);
 }
 

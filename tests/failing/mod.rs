@@ -1,0 +1,259 @@
+//! Driver calls that fail one at a time, in pairs, and from one on: in each conformance case, and in random programs.
+//!
+//! Whatever fails, nothing panics and nothing waits for ever. Once calls succeed again, all memory is known or back at
+//! the driver, and the device works.
+//!
+//! | environment variable | meaning |
+//! |---|---|
+//! | `ACCELERATOR_FAILING_RUNS` | the runs of each case and program of each kind; if it makes fewer calls, each call |
+//! | `ACCELERATOR_FAILING_PROGRAMS` | the number of random programs |
+//! | `ACCELERATOR_FAILING_ONLY` | the only case, by part of its name, or the only program, by its number |
+
+mod panics;
+mod plans;
+mod program;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use accelerator_conformance::{Failing, FailingCalls, PlannedCase, Withstood, is_other_process};
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, DriverErrorKind, DriverResult, Error};
+use libtest_mimic::Failed;
+
+use self::program::Program;
+
+/// Calls of a driver, some of which fail from now on.
+pub(crate) trait Driver: Send + Sync + 'static {
+    /// The backend of the random programs.
+    type Backend: Backend;
+
+    /// Whether memory has contents.
+    const HAS_BYTES: bool;
+
+    fn cases() -> Vec<PlannedCase>;
+
+    fn fail(failing: Failing, kind: DriverErrorKind) -> Arc<Self>;
+
+    /// Returns the failures of backends, for cases.
+    fn of_backends(&self) -> &Arc<FailingCalls>;
+
+    /// Makes all calls succeed, and returns how many there were.
+    fn over(&self) -> u64;
+
+    fn open(&self) -> DriverResult<Self::Backend>;
+
+    /// Returns how many pieces of memory the driver itself has given out.
+    fn taken() -> u64;
+
+    /// Returns how many pieces of memory the program's device has taken, and how many misuses there were, if it counts.
+    fn counted(_: &Self::Backend) -> [u64; 2] {
+        [0; 2]
+    }
+
+    /// Returns how many pieces of memory the driver does not get back because it refuses them.
+    fn may_lack(failing: Failing) -> u64;
+
+    /// Gives the process more time.
+    fn goes_on() {}
+}
+
+const PROGRAMS: &str = "ACCELERATOR_FAILING_PROGRAMS";
+const ONLY: &str = "ACCELERATOR_FAILING_ONLY";
+/// Set in a process that runs one case or program.
+const ALONE: &str = "ACCELERATOR_FAILING_ALONE";
+
+type Outcome = Result<(), Failed>;
+
+const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
+
+/// This case takes memory from the driver itself, and leaves it there if it fails.
+const LEAVES_MEMORY: &str = "L114_";
+
+/// Cases of the backend itself. If they fail, they keep host memory that work may still use.
+const RAW: &str = "::M";
+
+/// Cases that take too long for a short run: they go through many failing calls, orders or allocations themselves, wait
+/// for a thread that comes to a call, or let work take its time.
+const LONG: [&str; 10] = [RAW, "D54_", "G101_", "G103_", "G104_", "G105_", "K94_", "K95_", "L109_", "L113_"];
+
+/// Runs the conformance cases. If the environment does not say how often, leaves the longest out.
+pub(crate) fn cases<D: Driver>(trial: &str, runs: u64) -> Outcome {
+    if is_other_process() {
+        let _ = D::cases(); // which obeys the process whose calls fail
+        return Ok(());
+    }
+    let names = || D::cases().into_iter().map(|case| case.trial().to_owned());
+    if let Ok(name) = env::var(ALONE) {
+        let nth = names().position(|other| other == name).ok_or("there is no such case")?;
+        return alone(plans::runs(runs), plans::seed_of(&name), |failing, kind| case::<D>(nth, failing, kind));
+    }
+    let only = env::var(ONLY).unwrap_or_default();
+    let without: &[&str] =
+        if plans::is_set() { &[LEAVES_MEMORY] } else { &[[LEAVES_MEMORY].as_slice(), &LONG].concat() };
+    let is_chosen = |name: &String| name.contains(&only) && !without.iter().any(|word| name.contains(word));
+    let chosen: Vec<_> = names().filter(is_chosen).collect();
+    each_alone::<D>(trial, "cases", &chosen)
+}
+
+/// Runs so many random programs.
+pub(crate) fn programs<D: Driver>(trial: &str, programs: u64, runs: u64) -> Outcome {
+    if let Ok(seed) = env::var(ALONE) {
+        let seed = seed.parse()?;
+        return alone(plans::runs(runs), seed, |failing, kind| program::<D>(seed, failing, kind));
+    }
+    let programs = env::var(PROGRAMS).map_or(Ok(programs), |programs| programs.parse())?;
+    let all = (0..programs).map(|seed| seed.to_string()).collect::<Vec<_>>();
+    each_alone::<D>(trial, "programs", &env::var(ONLY).map_or(all, |only| vec![only]))
+}
+
+/// Runs each of these in a process of its own, since devices live as long as their process.
+fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
+    let (start, mut sums, mut wrong) = (Instant::now(), [0; 2], Vec::new());
+    for name in names {
+        D::goes_on();
+        let mut process = Command::new(env::current_exe()?);
+        process.args(["--exact", trial, "--include-ignored", "--nocapture"]).env(ALONE, name);
+        let output = process.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told = text.lines().find_map(|line| line.strip_prefix(TOLD));
+        let counts = told.unwrap_or_default().split(' ').filter_map(|count| count.parse::<u64>().ok());
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        if told.is_none() || !output.status.success() {
+            wrong.push(format!("{name}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    let [calls, runs] = sums;
+    println!("{} {what}, {calls} calls, {runs} runs with failures, {} s", names.len(), start.elapsed().as_secs());
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(wrong.join("\n").into()),
+    }
+}
+
+/// What precedes the numbers of calls and runs in the output of a process.
+const TOLD: &str = "calls and runs: ";
+
+/// Runs something without failures, and then with each of the plans.
+fn alone(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<u64, Failed>) -> Outcome {
+    panics::watch();
+    let calls = run(Failing::Nothing, DriverErrorKind::Other)?;
+    let plans = plans::plans(calls, runs, seed);
+    let failed = |(nth, failing): (usize, &Failing)| run(*failing, KINDS[nth % KINDS.len()]).err();
+    let wrong = plans.iter().enumerate().filter_map(failed).take(MOST_ERRORS);
+    let wrong = wrong.map(|error| error.message().unwrap_or_default().to_owned()).collect::<Vec<_>>();
+    println!("{TOLD}{calls} {}", plans.len());
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(wrong.join("\n").into()),
+    }
+}
+
+/// More errors of one case or program say no more.
+const MOST_ERRORS: usize = 5;
+
+/// Runs a case. Returns how many calls it makes.
+fn case<D: Driver>(nth: usize, failing: Failing, kind: DriverErrorKind) -> Result<u64, Failed> {
+    let case = D::cases().into_iter().nth(nth).ok_or("there is no such case")?;
+    let name = case.trial().to_owned();
+    let before = D::taken();
+    let (driver, made) = (D::fail(failing, kind), Arc::new(Mutex::new(0)));
+    let over = {
+        let (driver, made) = (Arc::clone(&driver), Arc::clone(&made));
+        move || *lock(&made) = driver.over()
+    };
+    let Withstood { verdict, afterwards, .. } = case.withstand(driver.of_backends(), over);
+    let mut wrong = panics::found();
+    let (is_raw, lacks) = (name.contains(RAW), D::may_lack(failing));
+    // A driver that refuses so much may keep memory, or go on capturing.
+    let is_expected = |why: &String| lacks == u64::MAX && (is_raw || why.contains("CAPTURE"));
+    wrong.extend(afterwards.err().filter(|why| !is_expected(why)));
+    let taken = D::taken().saturating_sub(before);
+    if taken > lacks && !is_raw {
+        wrong.push(format!("the driver lacks {taken} pieces of memory"));
+    }
+    match wrong.is_empty() {
+        true => Ok(*lock(&made)),
+        false => Err(format!("{failing:?} with {kind:?}: {}; the case itself: {verdict}", wrong.join("; ")).into()),
+    }
+}
+
+/// Runs a program, and returns how many calls it makes.
+fn program<D: Driver>(seed: u64, failing: Failing, kind: DriverErrorKind) -> Result<u64, Failed> {
+    let (before, driver) = (D::taken(), D::fail(failing, kind));
+    let ran = catch_unwind(AssertUnwindSafe(|| run_program(&*driver, seed, failing)));
+    driver.over();
+    let wrong = match ran {
+        Ok(Ok(made)) => match D::taken().saturating_sub(before) {
+            taken if taken <= D::may_lack(failing) => return Ok(made),
+            taken => format!("the driver lacks {taken} pieces of memory"),
+        },
+        Ok(Err(error)) => error.message().unwrap_or_default().to_owned(),
+        Err(_) => panics::found().join("; "),
+    };
+    Err(format!("{failing:?} with {kind:?}: {wrong}").into())
+}
+
+fn run_program<D: Driver>(driver: &D, seed: u64, failing: Failing) -> Result<u64, Failed> {
+    let device = match open(driver, seed) {
+        Ok(device) => device,
+        Err(error) => {
+            check_typed(failing, &error)?;
+            return Ok(driver.over());
+        }
+    };
+    let mut program = Program::run(device, seed, D::HAS_BYTES);
+    let made = driver.over();
+    program.errors().iter().try_for_each(|error| check_typed(failing, error))?;
+    if program.is_stuck() {
+        drop(program);
+        return Ok(made);
+    }
+    program.check()?;
+    drop(program);
+    check_all_back::<D>(device)?;
+    // The device works again.
+    let mut program = Program::run(device, seed + 1, D::HAS_BYTES);
+    program.errors().iter().try_for_each(|error| check_typed(Failing::Nothing, error))?;
+    program.check()?;
+    drop(program);
+    check_all_back::<D>(device)?;
+    Ok(made)
+}
+
+fn open<D: Driver>(driver: &D, seed: u64) -> Result<&'static Accelerator<D::Backend>, Error> {
+    let device = Device { kind: D::Backend::KIND, index: 0 };
+    let backend = driver.open().map_err(|source| Error::Driver { device, source })?;
+    let config = AllocatorConfig::default().updated(program::settings(seed))?;
+    Accelerator::new(backend, 0, config)
+}
+
+/// Checks that the error is one that a program can expect.
+fn check_typed(failing: Failing, error: &Error) -> Outcome {
+    match error {
+        Error::OutOfMemory(_) | Error::HostOutOfMemory(_) | Error::MemPool { .. } => Ok(()),
+        Error::Driver { source, .. } if source.kind == DriverErrorKind::OutOfMemory => Ok(()),
+        // Of that call, or of a later one that suffers from its failure.
+        Error::Driver { .. } if failing != Failing::Nothing => Ok(()),
+        error => Err(format!("not an error to expect: {error:?}").into()),
+    }
+}
+
+/// Checks that the driver has everything back.
+fn check_all_back<D: Driver>(device: &'static Accelerator<D::Backend>) -> Outcome {
+    device.synchronize()?;
+    device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()?;
+    #[cfg(debug_assertions)]
+    device.allocator().check();
+    for (name, stat) in device.allocator().statistics().pool_stats() {
+        assert_eq!(stat.all.current, 0, "{name}");
+    }
+    let host = device.host_allocator().statistics();
+    assert_eq!((host.allocated_bytes.current, host.active_bytes.current), (0, 0), "pinned memory");
+    assert_eq!(D::counted(device.backend()), [0; 2], "pieces of memory, and misuses");
+    Ok(())
+}
