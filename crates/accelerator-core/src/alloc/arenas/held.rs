@@ -27,10 +27,10 @@ impl Arenas {
         held.statistics.totals
     }
 
+    /// Sets every peak to the current value. Counters that have changed still count as changed, so the next reading
+    /// sums them up with the new peaks.
     pub(crate) fn reset_peak(&self) {
-        let mut held = self.hold_active(None);
-        held.sum();
-        let Held { first, others, statistics, .. } = &mut held;
+        let Held { first, others, statistics, .. } = &mut self.hold_active(None);
         statistics.reset_peak();
         for arena in first.iter_mut().chain(others) {
             arena.counters_mut().set_headroom(PoolAmounts::default());
