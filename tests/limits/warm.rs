@@ -151,3 +151,19 @@ fn reading_the_statistics_takes_no_host_memory() {
         assert_eq!(current, 1);
     });
 }
+
+/// The lock of the idle events belongs to the first thread, so the second one takes another path.
+#[test]
+fn events_that_another_thread_takes_back_are_used_again() {
+    let device = Device::new();
+    let work = || {
+        let allocation = device.allocate(SMALL);
+        device.record_use(&allocation);
+        device.free(allocation);
+    };
+    work();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..20).for_each(|_| work()));
+    });
+    assert_eq!(device.accelerator.backend().calls().of(Call::Event), 1);
+}

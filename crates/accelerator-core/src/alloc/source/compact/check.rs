@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Compact;
+use super::aliases::AliasRange;
 use crate::alloc::blocks::{Block, State};
 
 impl Compact {
@@ -20,6 +21,10 @@ impl Compact {
             reserved += mapped;
         }
         assert_eq!(self.costs.reserved, reserved, "reserved bytes");
+        let in_use = self.store.counters.current().all.requested.0[0];
+        assert_eq!(self.costs.requested as i64, in_use, "requested bytes in use");
+        let aliased: u64 = self.aliases.values().map(AliasRange::len).sum();
+        assert_eq!(self.aliased, aliased, "the length of all aliases");
         self.check_backing();
     }
 
