@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `ACCELERATOR_PROPERTY_FACTOR` | multiplies the number of inputs of each property |
 //! | `PROPTEST_CASES` | the number of inputs of each property, whatever the factor |
+//! | `PROPTEST_MAX_SHRINK_ITERS` | how often a failing input is made smaller at most, 0 for never |
 //! | `PROPTEST_RNG_SEED` | the seed for generating inputs |
 //! | `ACCELERATOR_PROPERTY_FAILURES` | the folder for failing inputs, instead of `target/property-failures` |
 
@@ -64,7 +65,7 @@ fn config(cases: u32) -> Config {
         // strategy, so a failing input becomes a separate test instead.
         failure_persistence: None,
         // The default of four per case is too few for slow properties, which have few cases.
-        max_shrink_iters: 20_000,
+        max_shrink_iters: variable("PROPTEST_MAX_SHRINK_ITERS").unwrap_or(20_000),
         max_shrink_time: 60_000, // milliseconds
         ..Config::default()
     }

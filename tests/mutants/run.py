@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Runs the tests of the core on its mutants, as `cargo mutants` lists them.
+
+    tests/mutants/run.py K/N [PART...]
+
+The mutants are every N-th one, from number K on; 0/1 means all. With parts of paths, only files whose path has one of
+them count. The results are in target/mutants/results, a line for each mutant; what is there already is not run again.
+
+`cargo mutants` compiles the core and all that needs it for each mutant, which takes longer than the tests do. Here all
+mutants are in one build, and an environment variable chooses one of them (switched.py).
+"""
+
+import collections
+import json
+import os
+import pathlib
+import random
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import switched
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "target/mutants"
+TREE = OUT / "tree"
+
+# The tests, those that catch most in little time first.
+TESTS = ["accelerator_core", "adversary", "property", "limits", "sim", "host", "concurrency"]
+
+# One does not fit into the limit on memory, and one needs shrinking, which is off. The others take most of the time.
+SKIPPED = [
+    "a_large_reservation_costs_nothing",
+    "a_request_fails_only",
+    "an_input_that_fails_is_shrunk",
+    "any_single_failing_call_leaks_nothing_and_drifts_no_statistic",
+    "any_single_failing_call_leaks_nothing_where",
+    "a_thousand_cycles",
+    "compact::failing_twice",
+    "nothing_is_lost_when_ownership",
+    "nothing_is_lost_with_more_threads",
+    "paused_memory_is_not_resident",
+    "threads_that_come_and_go",
+]
+
+# Few random inputs, the same ones for each mutant. A failing one is not made smaller.
+ENVIRONMENT = {
+    **os.environ,
+    "ACCELERATOR_STRESS_SECONDS": "1",
+    "CARGO_TARGET_DIR": str(OUT / "build"),
+    "PROPTEST_CASES": "12",
+    "PROPTEST_MAX_SHRINK_ITERS": "0",
+    "PROPTEST_RNG_SEED": "1",
+    "RUST_BACKTRACE": "0",
+}
+
+# A test that hangs uses this much processor time, or none for so long. A busy machine does not change that.
+MOST_SECONDS = 60
+MOST_IDLE_SECONDS = 20
+MOST_MEMORY = 4 << 30
+
+
+def listed(shard):
+    command = ["cargo", "mutants", "--config", "tests/mutants/core.toml", "--package", "accelerator-core", "--list"]
+    command += ["--json", "--shard", shard, "--sharding", "round-robin"]
+    mutants = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    for number, mutant in enumerate(mutants, 1):
+        mutant["id"] = number
+    return mutants
+
+
+def copy_sources():
+    """Copies what has changed, so that little is compiled again."""
+    ignored = shutil.ignore_patterns(".git", "target", "__pycache__")
+
+    def copy(source, target):
+        text = pathlib.Path(source).read_bytes()
+        target = pathlib.Path(target)
+        if not target.exists() or target.read_bytes() != text:
+            target.write_bytes(text)
+
+    shutil.copytree(ROOT, TREE, ignore=ignored, copy_function=copy, dirs_exist_ok=True)
+
+
+def programs():
+    """Builds the tests. Returns their programs by name."""
+    command = ["cargo", "test", "--no-run", "--package", "accelerator-core", "--package", "accelerator-mutants"]
+    command += ["--lib", "--test", "mutants_*", "--message-format", "json"]
+    built = subprocess.run(command, cwd=TREE, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True)
+    messages = map(json.loads, built.stdout.splitlines())
+    tests = {message["target"]["name"]: message["executable"] for message in messages if message.get("executable")}
+    return {name: tests.get(f"mutants_{name}") or tests[name] for name in TESTS}
+
+
+def processor_time(group):
+    """The processor time of a group of processes, in ticks."""
+    ticks = 0
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = pathlib.Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat[2]) == group:
+            ticks += sum(map(int, stat[11:15]))
+    return ticks
+
+
+def run(program, mutant):
+    """Runs a test program. Returns what was wrong: the first test that failed, `timeout`, or `None`."""
+    limits = {resource.RLIMIT_CPU: MOST_SECONDS, resource.RLIMIT_DATA: MOST_MEMORY, resource.RLIMIT_CORE: 0}
+    process = subprocess.Popen(
+        [program] + [f"--skip={name}" for name in SKIPPED],
+        cwd=TREE / "tests",
+        env={**ENVIRONMENT, switched.VARIABLE: str(mutant)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: [resource.setrlimit(limit, (most, most)) for limit, most in limits.items()],
+    )
+    text, used, since = b"", 0, time.monotonic()
+    try:
+        while True:
+            if select.select([process.stdout], [], [], 2)[0]:
+                read = os.read(process.stdout.fileno(), 1 << 16)
+                text += read
+                if not read:
+                    status = process.wait()
+                    break
+            for line in text.decode(errors="replace").splitlines():
+                if line.startswith("test ") and line.endswith("FAILED") and "test result" not in line:
+                    return line.split()[1]
+            now = processor_time(process.pid)
+            if now != used:
+                used, since = now, time.monotonic()
+            elif time.monotonic() - since > MOST_IDLE_SECONDS:
+                return "timeout"
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
+    return None if status == 0 else f"ended with {status}"
+
+
+def outcome(tests, mutant):
+    for name, program in tests.items():
+        wrong = run(program, mutant)
+        if wrong:
+            return "timeout" if wrong == "timeout" else "caught", f"{name}: {wrong}"
+    return "missed", ""
+
+
+def part(mutant):
+    path = mutant["name"].removeprefix("crates/accelerator-core/src/").split(":")[0].split("/")
+    return "/".join(path[:2]) if path[0] == "alloc" else path[0]
+
+
+def report(results):
+    columns = ["caught", "timeout", "missed", "unviable", "left out"]
+    counts = collections.defaultdict(collections.Counter)
+    for result in results.values():
+        for row in (part(result), "all"):
+            counts[row][result["outcome"]] += 1
+    print("| part | " + " | ".join(columns) + " | caught, of viable |")
+    print("|---|" + "---|" * (len(columns) + 1))
+    for row in sorted(counts, key=lambda row: (row == "all", row)):
+        count = counts[row]
+        good, viable = count["caught"] + count["timeout"], count["caught"] + count["timeout"] + count["missed"]
+        share = f"{100 * good / viable:.0f} %" if viable else ""
+        print(f"| `{row}` | " + " | ".join(str(count[column]) for column in columns) + f" | {share} |")
+    print("\n".join(result["name"] for result in results.values() if result["outcome"] == "missed"))
+
+
+def main():
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    OUT.mkdir(parents=True, exist_ok=True)
+    file = OUT / "results"
+    lines = file.read_text().splitlines() if file.exists() else []
+    results = {result["name"]: result for result in map(json.loads, lines)}
+    chosen = [mutant for mutant in listed(sys.argv[1]) if mutant["name"] not in results]
+    parts = sys.argv[2:]
+    chosen = [mutant for mutant in chosen if not parts or any(part in mutant["file"] for part in parts)]
+    random.Random(1).shuffle(chosen)  # a run that is ended early has results from everywhere
+    if not chosen:
+        return report(results)
+    copy_sources()
+    unviable, left_out = switched.make(TREE, chosen, ENVIRONMENT)
+    tests = programs()
+    wrong = outcome(tests, 0)
+    if wrong[0] != "missed":
+        raise SystemExit(f"without a mutant: {wrong}")
+    with file.open("a") as kept:
+        for mutant in chosen:
+            number, began = mutant["id"], time.monotonic()
+            fixed = "unviable" if number in unviable else "left out" if number in left_out else None
+            ended, by = (fixed, "") if fixed else outcome(tests, number)
+            result = {"name": mutant["name"], "outcome": ended, "by": by}
+            results[mutant["name"]] = result
+            print(json.dumps(result), file=kept, flush=True)
+            print(f"{time.monotonic() - began:6.1f} s  {ended:8}  {mutant['name']}  {by}", flush=True)
+    report(results)
+
+
+main()
