@@ -142,6 +142,11 @@ pub(crate) const SETTINGS: [&str; 3] = ["", "expandable_segments:True", "policy:
 
 /// Opens a host device of its own with these settings.
 pub(crate) fn device(settings: &str) -> &'static Accelerator<Host> {
+    device_of(settings, 200 * MIB)
+}
+
+/// Does the same for a device with this many bytes.
+pub(crate) fn device_of(settings: &str, capacity: u64) -> &'static Accelerator<Host> {
     let config = AllocatorConfig::default().updated(settings).unwrap();
-    Accelerator::new(Host::new(0, 200 * MIB), 0, config).unwrap()
+    Accelerator::new(Host::new(0, capacity), 0, config).unwrap()
 }

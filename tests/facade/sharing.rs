@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use accelerator::core::{Accelerator, Buffer, MemoryHandle};
 use accelerator::host::Host;
-use accelerator::{AllocatorConfig, Error, KIB, MIB};
+use accelerator::{Error, KIB, MIB};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::cases;
-use crate::process::{SETTINGS, processes};
+use crate::process::{SETTINGS, device_of, processes};
 
 const CAPACITY: u64 = 48 * MIB;
 
@@ -41,7 +41,7 @@ enum Step {
         value: u8,
     },
     Read(usize),
-    /// The other process imports the buffer, which may be an import already.
+    /// The other process imports the buffer, unless it is an import itself, which cannot be shared.
     Share(usize),
     Drop(usize),
     EmptyCache(usize),
@@ -71,8 +71,7 @@ struct Side {
 
 impl Side {
     fn open(settings: &str) -> Self {
-        let config = AllocatorConfig::default().updated(settings).unwrap();
-        Self { device: Accelerator::new(Host::new(0, CAPACITY), 0, config).unwrap(), buffers: BTreeMap::new() }
+        Self { device: device_of(settings, CAPACITY), buffers: BTreeMap::new() }
     }
 
     fn obey(&mut self, command: &str) -> String {
@@ -190,7 +189,7 @@ fn forked(child: impl FnOnce()) -> libc::pid_t {
     // SAFETY: This process has no thread that works.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        // SAFETY: Ends the child if it hangs, and with this thread's parent.
+        // SAFETY: Ends the child when the thread that forked it ends.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let done = catch_unwind(AssertUnwindSafe(child));
         // SAFETY: Ends the child without running the parent's destructors, and without freeing anything.
