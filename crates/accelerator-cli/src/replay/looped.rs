@@ -43,6 +43,12 @@ enum Step {
         slot: u32,
         stream: u32,
     },
+    Hold {
+        stream: u32,
+    },
+    Release {
+        stream: u32,
+    },
     /// The replayer knows how.
     Line,
 }
@@ -99,11 +105,25 @@ impl Program {
                     let slot = *live.get(&id).ok_or_else(|| failed(ReplayError::NotLive(id)))?;
                     Step::Record { slot, stream: number_of(stream) }
                 }
+                Op::Hold { stream } => Step::Hold { stream: number_of(stream) },
+                Op::Release { stream } => Step::Release { stream: number_of(stream) },
                 _ => Step::Line,
             };
         }
         Ok(())
     }
+}
+
+/// Tells of an allocation that failed for lack of memory. Errors are taken by value: an error that the loop itself
+/// matched or dropped would have to be in memory, and so would each allocation.
+#[cold]
+#[inline(never)]
+fn failed(error: Error, line: &Line, each: &mut impl FnMut(&Outcome)) -> Result<(), ReplayError> {
+    match (error, &line.op) {
+        (Error::OutOfMemory(_), Op::Alloc { id, .. }) => each(&Outcome::OutOfMemory(*id)),
+        (error, _) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 /// Returns whether the operation only prints something.
@@ -125,6 +145,7 @@ impl<B: Controls> Replayer<B> {
     ///
     /// # Errors
     /// [`ReplayError`], with the number of the line. Allocations may have other numbers then.
+    #[inline(never)] // so that profilers can tell it from what prepares it
     pub fn run(&mut self, program: &Program, mut each: impl FnMut(&Outcome)) -> Result<(), Failed> {
         let mut slots: Vec<Option<Allocation<B>>> = program.slots.iter().map(|_| None).collect();
         let mut streams = vec![None; program.streams.len()];
@@ -157,12 +178,7 @@ impl<B: Controls> Replayer<B> {
                 self.stopwatch.operations += 1;
                 match allocator.allocate(bytes, stream) {
                     Ok(allocation) => slots[slot as usize] = Some(allocation),
-                    Err(Error::OutOfMemory(_)) => {
-                        if let Op::Alloc { id, .. } = line.op {
-                            each(&Outcome::OutOfMemory(id));
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => failed(error, line, each)?,
                 }
             }
             Step::Null => self.stopwatch.operations += 1,
@@ -180,6 +196,15 @@ impl<B: Controls> Replayer<B> {
                     self.stopwatch.operations += 1;
                     allocator.record_use(allocation, stream)?;
                 }
+            }
+            Step::Hold { stream } => {
+                let stream = self.numbered(stream, program, streams)?;
+                self.accelerator.backend().hold(stream.native());
+            }
+            Step::Release { stream } => {
+                let stream = self.numbered(stream, program, streams)?;
+                self.accelerator.backend().release(stream.native());
+                self.settle();
             }
             Step::Line => each(&self.step(line)?),
         }

@@ -25,7 +25,7 @@ use crate::sync::{Gate, Guard, OwnedLock, Table};
 use crate::types::{PoolKind, StreamId};
 
 /// How many blocks memory is prepared for when a device is opened. A block takes 64 bytes.
-const PREPARED_BLOCKS: usize = if IS_MODEL { 4 } else { 1024 };
+const PREPARED_BLOCKS: usize = if IS_MODEL { 4 } else { 4096 };
 
 pub(crate) struct Arenas {
     /// Indexed by stream number.

@@ -248,10 +248,10 @@ impl Bins {
     #[inline(never)]
     fn best_fit(&self, blocks: &[Block], size: u64, own: usize) -> Root {
         let bin = self.next_filled(own % BINS)?;
-        if bin == own && bin >= EXACT as usize {
-            return self.best_fit_in_own(blocks, size, bin);
+        if bin < EXACT as usize {
+            return self.root(bin); // of blocks of one size, the first one is at the root
         }
-        self.first_of(blocks, bin)
+        if bin == own { self.best_fit_in_own(blocks, size, bin) } else { self.first_of(blocks, bin) }
     }
 
     /// As [`best_fit`](Self::best_fit), if the bin of the size has blocks, of which all may be too small.

@@ -28,10 +28,12 @@ by_field!(PoolAmounts { small, large, all });
 
 impl Amounts {
     /// Returns how far each value is below 0.
+    #[inline(always)]
     pub(crate) fn missing(self) -> Self {
         (Self::default() - self).map(Pair::increase)
     }
 
+    #[inline(always)]
     fn map(self, change: impl Fn(Pair) -> Pair) -> Self {
         let Self { allocated, active, requested, split } = self;
         let [allocated, active, requested, split] = [allocated, active, requested, split].map(change);

@@ -65,10 +65,21 @@ impl Headroom {
     }
 
     /// Raises negative headroom to 0. Returns by how much.
+    #[inline(always)]
     pub(super) fn cover(&mut self) -> Amounts {
-        if !self.has_any_beyond() && !self.words.are_any_negative_or_too_large() {
-            return Amounts::default();
+        let missing = self.words.amounts().missing();
+        let covered = self.words.plus(Words::of(missing));
+        if self.has_any_beyond() || covered.are_any_negative_or_too_large() {
+            return self.cover_beyond();
         }
+        self.words = covered;
+        missing
+    }
+
+    /// As [`cover`](Self::cover), if not all of it is in words, or fits there.
+    #[cold]
+    #[inline(never)]
+    fn cover_beyond(&mut self) -> Amounts {
         let amounts = self.amounts();
         let missing = amounts.missing();
         *self = Self::of(amounts + missing);
@@ -76,22 +87,20 @@ impl Headroom {
     }
 
     /// Moves all of another's here. Returns how much that is.
+    #[inline(always)]
     pub(super) fn take(&mut self, other: &mut Self) -> Amounts {
-        let Self { words, .. } = *other;
-        if other.has_any_beyond() || self.has_any_beyond() {
-            let moved = std::mem::take(other).amounts();
-            *self = Self::of(self.amounts() + moved);
-            return moved;
+        if *other == Self::default() {
+            return Amounts::default(); // as often for one of the pools
         }
-        if words == Words::default() {
-            return Amounts::default();
-        }
-        other.words = Words::default();
-        self.words = self.words.plus(words);
-        if self.words.are_any_negative_or_too_large() {
+        let moved = std::mem::take(other);
+        self.words = self.words.plus(moved.words);
+        self.allocated_beyond = self.allocated_beyond + moved.allocated_beyond;
+        self.active_beyond = self.active_beyond + moved.active_beyond;
+        self.split_beyond = self.split_beyond + moved.split_beyond;
+        if !self.is_level() {
             self.level();
         }
-        words.amounts()
+        moved.amounts()
     }
 
     /// Returns whether the words do not have all of it. While no block is pending, they mostly have.
@@ -125,11 +134,17 @@ impl Headroom {
     /// Moves as much as possible to where the warm path looks.
     #[cold]
     pub(super) fn level(&mut self) {
-        let movable = self.allocated_beyond.least(self.active_beyond);
-        let is_level = movable == Pair::default() && self.split_beyond == Pair::default();
-        if !is_level || self.words.are_any_negative_or_too_large() {
+        if !self.is_level() {
             *self = Self::of(self.amounts());
         }
+    }
+
+    #[inline(always)]
+    fn is_level(&self) -> bool {
+        let movable = self.allocated_beyond.least(self.active_beyond);
+        movable == Pair::default()
+            && self.split_beyond == Pair::default()
+            && !self.words.are_any_negative_or_too_large()
     }
 }
 
@@ -139,6 +154,13 @@ impl Words {
         let Self { blocks, split, requested, oversize } = *self;
         let blocks = blocks.pair();
         Amounts { allocated: blocks, active: blocks, requested: Pair::new(requested, oversize), split: split.pair() }
+    }
+
+    /// Returns amounts that are equally many allocated and active blocks, and fit into words.
+    #[inline(always)]
+    fn of(Amounts { allocated, requested: Pair([requested, oversize]), split, .. }: Amounts) -> Self {
+        let packed = |Pair([count, bytes])| Packed::new(count, bytes);
+        Self { blocks: packed(allocated), split: packed(split), requested, oversize }
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ impl Pair {
     }
 
     /// Returns the element-wise minimum.
+    #[inline(always)]
     pub(crate) fn least(self, other: Self) -> Self {
         self.each(other, i64::min)
     }
