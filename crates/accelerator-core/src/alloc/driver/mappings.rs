@@ -294,3 +294,6 @@ impl MappingsMut<'_> {
         unsafe { self.driver.destroy(pages) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,3 +43,6 @@ impl Compact {
         Some((pieces.iter().map(|piece| self.place_of_chunk(piece.chunk)).collect(), bytes.offset - start))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -323,3 +323,6 @@ impl Usable {
         Candidate { tail, chunks, ends_in_head, missing, left_over }
     }
 }
+
+#[cfg(test)]
+mod tests;

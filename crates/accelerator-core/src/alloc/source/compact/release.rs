@@ -287,3 +287,6 @@ impl Compact {
         Some(alias.segment)
     }
 }
+
+#[cfg(test)]
+mod tests;

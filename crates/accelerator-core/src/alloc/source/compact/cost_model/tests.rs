@@ -78,3 +78,17 @@ fn memory_grows_by_a_share_of_the_reserved_and_little_beyond_the_peak() {
     let small = |owned| COSTS.length(PAGE, 512, PoolKind::Small, owned, PAGE);
     assert_eq!([0, 20 * MIB].map(small), [2 * MIB, 4 * MIB]);
 }
+
+#[test]
+fn a_share_of_the_peak_or_16_mib_is_little_and_the_next_byte_is_not() {
+    // A share of 1000 MiB is less than 16 MiB; the shares of 10,000 MiB are more.
+    for (peak, little, much) in [(1000 * MIB, 16 * MIB, 20 * MIB), (10_000 * MIB, 100 * MIB, 200 * MIB)] {
+        let costs = CostModel { reserved: peak - MIB, peak, ..COSTS };
+        assert!(costs.is_little(little + MIB) && !costs.is_little(little + MIB + 1));
+        assert!(!costs.is_much(much + MIB) && costs.is_much(much + MIB + 1));
+        let excess = |pool, more| costs.excess(pool, peak / 20 + MIB + more);
+        let of_large = [0, 1, MIB].map(|more| excess(PoolKind::Large, more));
+        assert_eq!(of_large, [None, Some(1), Some(MIB)]);
+        assert_eq!(excess(PoolKind::Small, MIB), None);
+    }
+}
