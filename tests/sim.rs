@@ -2,14 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
 
+#[path = "sim/allocator.rs"]
+mod allocator;
 #[path = "sim/faulty.rs"]
 mod faulty;
 #[path = "sim/faulty_graphs.rs"]
 mod faulty_graphs;
 #[path = "sim/faulty_virtual_memory.rs"]
 mod faulty_virtual_memory;
+#[path = "sim/graph_pools.rs"]
+mod graph_pools;
 #[path = "sim/keys.rs"]
 mod keys;
+#[path = "sim/pinned.rs"]
+mod pinned;
+#[path = "sim/refusals.rs"]
+mod refusals;
 #[path = "sim/simulated.rs"]
 mod simulated;
 #[path = "sim/suite.rs"]
@@ -28,6 +36,10 @@ fn main() -> ExitCode {
     let trials = [
         simulated::trials(),
         keys::trials(),
+        allocator::trials(),
+        refusals::trials(),
+        graph_pools::trials(),
+        pinned::trials(),
         virtual_memory::trials(),
         faulty::trials(),
         faulty_graphs::trials(),

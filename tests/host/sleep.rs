@@ -103,6 +103,29 @@ fn a_file_that_cannot_hold_everything_changes_nothing() {
     check();
 }
 
+#[test]
+fn memory_on_both_sides_of_a_gap_keeps_its_bytes() {
+    const LEN: u64 = 4 * MIB;
+    let host = host();
+    let stream = host.default_stream();
+    let pool = pausable(host);
+    let guard = pool.use_pool();
+    let mut buffers = [(); 4].map(|()| host.allocate(LEN, stream).unwrap());
+    drop(guard);
+    for (buffer, value) in buffers.iter_mut().zip(1..) {
+        buffer.fill(value, stream).unwrap();
+    }
+    let [first, gap, third, last] = buffers;
+    drop(gap);
+    assert_eq!(pool.pause(Keep::Host).unwrap().bytes, 3 * LEN);
+    assert_eq!(pool.resume().unwrap().bytes, 3 * LEN);
+    for (buffer, value) in [(first, 1), (third, 3), (last, 4)] {
+        let mut bytes = vec![0; LEN as usize];
+        buffer.read(0, &mut bytes, stream).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == value), "buffer {value}");
+    }
+}
+
 fn pausable(host: &'static Accelerator<Host>) -> MemPool<Host> {
     MemPool::new(host, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap()
 }

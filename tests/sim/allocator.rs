@@ -1,0 +1,163 @@
+//! The allocator on the simulated device, where a test can say what the driver has to do.
+
+use std::sync::{Arc, Mutex};
+
+use accelerator_conformance::{Call, Controls, Faulty, Sim};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolOptions,
+    OutOfMemoryCause,
+};
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("allocator::is_used_from_the_first_request_on", is_used),
+        Trial::test("allocator::memory_by_pointer_is_what_the_snapshot_shows", by_pointer),
+        Trial::test("allocator::streams_have_the_priority_that_was_asked_for_within_the_range", priorities),
+        Trial::test("allocator::one_reservation_serves_all_memory_of_the_device", one_reservation),
+        Trial::test("allocator::callbacks_are_asked_for_the_largest_request_and_for_no_larger_one", largest),
+        Trial::test("allocator::pools_help_out_only_while_they_are_told_to", helping_pools),
+        Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
+    ]
+}
+
+fn device<B: Backend>(backend: B, settings: &str) -> Result<&'static Accelerator<B>, Failed> {
+    Ok(Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings)?)?)
+}
+
+fn is_used() -> Result<(), Failed> {
+    let device = device(Sim::new(64 * MIB), "")?;
+    let allocator = device.allocator();
+    assert!(!allocator.is_used() && !device.host_allocator().is_used());
+    drop(device.allocate(0, device.default_stream())?);
+    assert!(!allocator.is_used(), "no block was searched for");
+    drop(device.allocate(1, device.default_stream())?);
+    assert!(allocator.is_used() && !device.host_allocator().is_used());
+    allocator.empty_cache()?;
+    assert!(allocator.is_used());
+    Ok(())
+}
+
+fn by_pointer() -> Result<(), Failed> {
+    let device = device(Sim::new(64 * MIB), "")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    assert_eq!(allocator.raw_alloc(0, stream)?, None);
+    let [one, other] = [1000, 3 * MIB].map(|bytes| allocator.raw_alloc(bytes, stream));
+    let (one, other) = (one?.ok_or("no memory")?, other?.ok_or("no memory")?);
+    let snapshot = allocator.snapshot();
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = blocks.filter(|block| block.state == BlockState::Allocated);
+    let shown: Vec<_> = live.map(|block| (block.address, block.size)).collect();
+    let told = [one, other].map(|ptr| (ptr.trace_address(), allocator.raw_size(ptr).unwrap_or(0)));
+    assert_eq!(shown, told);
+    assert_eq!(told.map(|(_, size)| size), [1024, 3 * MIB]);
+    allocator.raw_free(one)?;
+    for unknown in [one, other.offset(512)] {
+        for refused in [allocator.raw_size(unknown).map(drop), allocator.raw_free(unknown)] {
+            let address = unknown.trace_address();
+            assert!(matches!(refused, Err(Error::UnknownPointer { address: at, .. }) if at == address), "{refused:?}");
+        }
+    }
+    allocator.raw_free(other)?;
+    assert_eq!(allocator.statistics().allocated_bytes.all.current, 0);
+    Ok(())
+}
+
+fn priorities() -> Result<(), Failed> {
+    let device = device(Sim::new(64 * MIB), "")?;
+    let (least, greatest) = device.properties().stream_priorities;
+    for (asked, expected) in [(least, least), (greatest, greatest), (least + 3, least), (greatest - 3, greatest)] {
+        assert_eq!([device.stream(asked)?.priority(), device.dedicated_stream(asked)?.priority()], [expected; 2]);
+    }
+    assert_ne!(least, greatest);
+    Ok(())
+}
+
+/// In the end, an eighth of the device is free at the start of the reservation, and as much is mapped beyond 8/8.
+fn one_reservation() -> Result<(), Failed> {
+    let device = device(Sim::new(1600 * MIB), "expandable_segments:True")?;
+    let stream = device.default_stream();
+    let mut buffers = (0..7).map(|_| device.allocate(200 * MIB, stream)).collect::<Result<Vec<_>, _>>()?;
+    drop(buffers.remove(0));
+    buffers.push(device.allocate(380 * MIB, stream)?);
+    assert_eq!(device.backend().used(), (6 * 200 + 380) * MIB);
+    let [first, last] = [&buffers[0], &buffers[6]].map(|buffer| buffer.ptr().map_or(0, DevicePtr::trace_address));
+    assert_eq!(last - first, 6 * 200 * MIB, "they follow one another");
+    assert_eq!(device.backend().calls().of(Call::Reserve), 1);
+    Ok(())
+}
+
+fn largest() -> Result<(), Failed> {
+    let plain = || Sim::new(20 * MIB).without_virtual_memory().with_largest_allocation(16 * MIB);
+    for (sim, settings, largest) in [
+        (plain(), "", 16 * MIB),
+        (plain(), "policy:compact", 16 * MIB),
+        (Sim::new(16 * MIB), "policy:compact", 16 * MIB),
+    ] {
+        let device = device(sim, settings)?;
+        let stream = device.default_stream();
+        let held = Arc::new(Mutex::new(Some(device.allocate(12 * MIB, stream)?)));
+        let asked = Arc::clone(&held);
+        device.allocator().add_free_memory_callback(move || asked.lock().is_ok_and(|mut held| held.take().is_some()));
+        let refused = device.allocate(largest + 1, stream);
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{settings}: {refused:?}");
+        assert!(held.lock().is_ok_and(|held| held.is_some()), "{settings}: it would not help");
+        drop(device.allocate(largest, stream)?);
+        assert!(held.lock().is_ok_and(|held| held.is_none()), "{settings}: it helps");
+    }
+    Ok(())
+}
+
+fn helping_pools() -> Result<(), Failed> {
+    let device = device(Sim::new(40 * MIB), "")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let pool = MemPool::new(device, MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() })?;
+    let guard = pool.use_pool();
+    let inside = device.allocate(24 * MIB, stream)?.ptr();
+    drop(guard);
+    for helps in [true, false, true] {
+        allocator.set_pool_use_on_oom(pool.id(), helps)?;
+        match device.allocate(24 * MIB, stream) {
+            Ok(buffer) => assert_eq!((helps, buffer.ptr()), (true, inside)),
+            Err(Error::OutOfMemory(report)) => assert_eq!((helps, report.cause), (false, OutOfMemoryCause::Device)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// One call fails while free pages go back, each in turn.
+fn partly_given_back() -> Result<(), Failed> {
+    for settings in ["expandable_segments:True", "policy:compact"] {
+        let mut failed = 0;
+        for call in 1.. {
+            let device = device(Faulty::new(Sim::new(256 * MIB)), settings)?;
+            let (allocator, stream) = (device.allocator(), device.default_stream());
+            let buffers = [(); 3].map(|()| device.allocate(60 * MIB, stream));
+            let [before, free, behind] = buffers;
+            let (before, behind) = (before?, behind?);
+            drop(free?);
+            device.backend().fail_call(call, DriverErrorKind::Other);
+            let is_given_back = allocator.empty_cache().is_ok();
+            let has_failed = device.backend().injected() > 0;
+            device.backend().clear_failures();
+            let reserved = allocator.statistics().reserved_bytes.all.current;
+            let shown = allocator.snapshot().segments.iter().map(|segment| segment.total_size).sum::<u64>();
+            let all = (device.backend().used(), device.backend().used() as i64);
+            assert_eq!((shown, reserved), all, "{settings}, call {call}: the snapshot, the statistics, and the driver");
+            let again = device.allocate(60 * MIB, stream)?;
+            let more = device.backend().used() - 180 * MIB; // `compact` may make a chunk more
+            assert!(more <= 20 * MIB, "{settings}, call {call}: what is left is used again, not {more} bytes more");
+            drop((before, again, behind));
+            allocator.empty_cache()?;
+            assert_eq!((device.backend().used(), device.backend().misuses()), (0, 0), "{settings}, call {call}");
+            if !has_failed {
+                assert!(is_given_back);
+                break;
+            }
+            failed += 1;
+        }
+        assert!(failed >= 3, "{settings}: only {failed} calls");
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Pools that graphs hold, and memory that goes back during a capture.
+
+use accelerator_conformance::Sim;
+use accelerator_core::{
+    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, OutOfMemoryCause,
+};
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("graph_pools::free_memory_of_a_pool_stays_while_a_graph_holds_it", held),
+        Trial::test("graph_pools::a_capture_may_give_back_what_released_pools_have_if_its_mode_says_so", given_back),
+    ]
+}
+
+fn device(settings: &str) -> Result<&'static Accelerator<Sim>, Failed> {
+    let settings = AllocatorConfig::default().updated(settings)?;
+    Ok(Accelerator::new(Sim::new(64 * MIB).without_virtual_memory(), 0, settings)?)
+}
+
+fn held() -> Result<(), Failed> {
+    let device = device("reclaim_live_pools:True")?;
+    let (stream, side) = (device.default_stream(), device.stream(0)?);
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    let mut graph = Graph::new(device)?;
+    graph.capture_begin(side, Some(pool.id()), CaptureMode::default())?;
+    drop(device.allocate(40 * MIB, side)?);
+    graph.capture_end()?;
+    assert_eq!((pool.uses(), device.backend().used()), (2, 40 * MIB));
+
+    let refused = pool.trim();
+    assert!(matches!(refused, Err(Error::MemPool { .. })), "{refused:?}");
+    let Err(Error::OutOfMemory(report)) = device.allocate(40 * MIB, stream) else { panic!("there is no room") };
+    assert_eq!((report.cause, report.free_in_pools), (OutOfMemoryCause::Device, 40 * MIB));
+    assert_eq!(device.backend().used(), 40 * MIB);
+
+    graph.reset()?;
+    assert_eq!(pool.uses(), 1);
+    drop(device.allocate(40 * MIB, stream)?);
+    assert_eq!(pool.snapshot().segments, [], "the request took what is free there");
+    pool.trim()?;
+    Ok(())
+}
+
+fn given_back() -> Result<(), Failed> {
+    for (mode, left) in [(CaptureMode::Relaxed, 20), (CaptureMode::Global, 50), (CaptureMode::ThreadLocal, 50)] {
+        let device = device("")?;
+        let (stream, side) = (device.default_stream(), device.stream(0)?);
+        let pool = MemPool::new(device, MemPoolOptions::default())?;
+        let guard = pool.use_pool();
+        let in_pool = device.allocate(30 * MIB, stream)?;
+        drop(guard);
+        drop(pool);
+        drop([device.allocate(20 * MIB, stream)?, in_pool]);
+        assert_eq!(device.backend().used(), 50 * MIB);
+
+        let mut graph = Graph::new(device)?;
+        graph.capture_begin(side, None, mode)?;
+        device.allocator().empty_cache()?;
+        assert_eq!(device.backend().used(), left * MIB, "{mode:?}");
+        graph.capture_end()?;
+        device.allocator().empty_cache()?;
+        assert_eq!(device.backend().used(), 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Pinned memory of a host that has little of it.
+
+use accelerator_conformance::{Controls, Faulty, Sim};
+use accelerator_core::{Accelerator, AllocatorConfig, Error, HostOutOfMemory, MIB};
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![Trial::test("pinned::a_refusal_says_what_was_asked_for_and_what_may_help", refusals)]
+}
+
+const ROUNDED: &str = "pinned_max_round_threshold_mb";
+const IN_USE: &str = "still in use by streams";
+const OTHERS: &str = "Other devices";
+const LESS: &str = "Pin less at a time";
+
+fn refused(device: &'static Accelerator<Faulty<Sim>>, bytes: u64) -> Result<HostOutOfMemory, Failed> {
+    match device.allocate_host(bytes) {
+        Err(Error::HostOutOfMemory(report)) => Ok(*report),
+        other => Err(format!("{bytes} bytes: {other:?}").into()),
+    }
+}
+
+fn refusals() -> Result<(), Failed> {
+    for ordinal in 0..2 {
+        let device = Accelerator::new(Faulty::new(Sim::new(MIB)), ordinal, AllocatorConfig::default())?;
+        device.backend().set_host_capacity(7 * MIB);
+        let side = device.stream(0)?;
+        let active = device.allocate_host(MIB)?;
+        let used = device.allocate_host(2 * MIB)?;
+        drop(device.allocate_host(MIB / 2)?);
+        let check = |bytes, block: Option<u64>, cached, in_use, expected: &[&str]| {
+            let report = refused(device, bytes)?;
+            let HostOutOfMemory { requested, block: asked, driver, cached: free, active, .. } = report;
+            assert_eq!((requested, asked, free), (bytes, block, cached));
+            assert_eq!((active, driver.is_some()), (in_use, block.is_some()));
+            let expected: Vec<_> = expected.iter().filter(|word| ordinal > 0 || **word != OTHERS).collect();
+            let fits = report.advice.iter().zip(&expected).all(|(text, word)| text.contains(**word));
+            assert!(fits && report.advice.len() == expected.len(), "{bytes}: {:?}", report.advice);
+            Ok::<_, Failed>(())
+        };
+        check(4 * MIB + 1, Some(8 * MIB), MIB / 2, 3 * MIB, &[ROUNDED, OTHERS, LESS])?;
+        check(8 * MIB, Some(8 * MIB), 0, 3 * MIB, &[OTHERS, LESS])?;
+        check(u64::MAX, None, 0, 3 * MIB, &[OTHERS])?;
+
+        device.backend().hold(side.native());
+        used.record_use(side)?;
+        drop(used);
+        check(8 * MIB, Some(8 * MIB), 0, 3 * MIB, &[IN_USE, OTHERS, LESS])?;
+        device.backend().release(side.native());
+        check(8 * MIB, Some(8 * MIB), 2 * MIB, MIB, &[OTHERS, LESS])?;
+        drop(device.allocate_host(4 * MIB)?);
+        drop(active);
+        device.host_allocator().empty_cache()?;
+        assert_eq!((device.backend().host_used(), device.backend().live_host_allocations()), (0, 0));
+    }
+    Ok(())
+}
