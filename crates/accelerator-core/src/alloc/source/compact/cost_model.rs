@@ -266,7 +266,7 @@ impl CostModel {
     pub(super) fn is_worth_giving_back(&self, segments: usize, bytes: u64, more: u64) -> bool {
         let saved = bytes.min((self.reserved + more).saturating_sub(self.peak));
         let share = if self.is_rising() { SEGMENT_PRICE_RISING } else { SEGMENT_PRICE };
-        segments > 0 && saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
+        saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
     }
 
     /// Returns how many calls count for mapping this many bytes. Short chunks are no reason to map less.

@@ -92,3 +92,24 @@ fn a_share_of_the_peak_or_16_mib_is_little_and_the_next_byte_is_not() {
         assert_eq!(excess(PoolKind::Small, MIB), None);
     }
 }
+
+#[test]
+fn chunks_and_segments_are_short_only_where_the_share_of_the_room_is_less_than_usual() {
+    let with = |room| CostModel { room, ..COSTS };
+    let (chunks, segments) = (40_000 * MIB, 16_000 * MIB); // shares of 20 and of 16 MiB
+    assert!(!with(chunks).has_short_chunks() && with(chunks - 1).has_short_chunks());
+    assert!(!with(segments).has_short_segments() && with(segments - 1).has_short_segments());
+}
+
+#[test]
+fn idle_segments_go_back_if_each_of_them_saves_its_share_of_the_peak() {
+    let peak = 1000 * MIB;
+    let most = |requested, bytes, more| {
+        let costs = CostModel { reserved: peak, requested, peak, ..COSTS };
+        (1..100).filter(|segments| costs.is_worth_giving_back(*segments, bytes, more)).collect::<Vec<_>>()
+    };
+    assert_eq!(most(peak / 2, 11 * MIB, 50 * MIB), [1, 2, 3, 4, 5], "2 MiB each");
+    assert_eq!(most(peak, 11 * MIB, 50 * MIB), [1, 2], "5 MiB each while the peak rises");
+    assert_eq!(most(peak / 2, 50 * MIB, 7 * MIB), [1, 2, 3], "only 7 MiB would be beyond the peak");
+    assert_eq!(most(peak / 2, MIB, 50 * MIB), [0; 0]);
+}

@@ -25,3 +25,51 @@ fn a_stream_waits_for_others_if_that_saves_enough_new_memory() {
         assert!(!waits(too_little + 1, 1, effort), "there is nobody to wait for");
     }
 }
+
+#[test]
+fn the_longest_pieces_are_chosen_and_last_the_shortest_that_suffices() {
+    let idle = [(2, 'a'), (4, 'b'), (6, 'c'), (6, 'd')];
+    for (wanted, pieces, bytes) in [
+        (0, "", 0),
+        (2, "a", 2),
+        (4, "b", 4),
+        (5, "c", 6),
+        (6, "c", 6),
+        (8, "da", 8),
+        (9, "db", 10),
+        (13, "dca", 14),
+        (18, "dcba", 18),
+        (100, "dcba", 18),
+    ] {
+        assert_eq!(fewest(idle.to_vec(), wanted), (pieces.chars().collect(), bytes), "{wanted} bytes");
+    }
+}
+
+#[test]
+fn an_alias_takes_the_end_of_one_chunk_whole_chunks_and_the_start_of_a_last_one() {
+    let chunk = |start, len, lead, trail| UsableChunk { start, len, lead, trail };
+    let usable = [chunk(100, 10, 10, 0), chunk(200, 20, 20, 0), chunk(300, 20, 6, 0), chunk(400, 20, 0, 8)];
+    let usable = Usable::new(&usable);
+    let tail = usable.tail;
+    assert_eq!(tail, Some((8, 400)));
+    for (size, tail, chunks, missing, left_over) in [
+        (10, None, &[100][..], 0, 0),
+        (9, None, &[100], 0, 1),
+        (6, None, &[300], 0, 0),
+        (7, None, &[100], 0, 3),
+        (20, None, &[200], 0, 0),
+        (25, None, &[200, 300], 0, 1),
+        (27, None, &[200, 100], 0, 3),
+        (36, None, &[200, 100, 300], 0, 0),
+        (40, None, &[200, 100, 300], 4, 0),
+        (12, tail, &[400, 300], 0, 2),
+        (15, tail, &[400, 100], 0, 3),
+        (8, tail, &[400], 0, 0),
+        (5, tail, &[400], 0, 3),
+        (50, tail, &[400, 200, 100, 300], 6, 0),
+    ] {
+        let found = usable.candidate(size, tail);
+        assert_eq!((&*found.chunks, found.missing, found.left_over), (chunks, missing, left_over), "{size} bytes");
+        assert_eq!((found.tail, found.ends_in_head), (tail.map_or(0, |(len, _)| len), missing > 0), "{size} bytes");
+    }
+}

@@ -50,3 +50,12 @@ fn an_alias_is_removed_once_no_piece_is_mapped_and_can_be_used_until_then() {
     assert_eq!((compact.remove_alias(starts[1]), compact.aliased), (Some(segment), aliased - 20 * MIB));
     assert_eq!(compact.remove_alias(starts[1]), None);
 }
+
+#[test]
+fn aliases_may_be_twice_as_long_as_the_memory() {
+    let (mut compact, _) = aliases();
+    compact.costs.reserved = 50 * MIB;
+    assert_eq!(compact.aliases_limit(), None);
+    compact.costs.reserved = 49 * MIB;
+    assert_eq!(compact.aliases_limit(), Some(98 * MIB));
+}
