@@ -7,6 +7,8 @@ mod compact;
 #[cfg(target_os = "linux")]
 #[path = "host/compact_pools.rs"]
 mod compact_pools;
+#[path = "host/events.rs"]
+mod events;
 #[path = "host/graphs.rs"]
 mod graphs;
 #[cfg(target_os = "linux")]
