@@ -339,3 +339,6 @@ impl fmt::Display for RoundupDivisions {
         write!(f, "[{}]", entries.collect::<Vec<_>>().join(","))
     }
 }
+
+#[cfg(test)]
+mod tests;
