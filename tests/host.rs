@@ -11,6 +11,8 @@ mod compact_pools;
 mod events;
 #[path = "host/graphs.rs"]
 mod graphs;
+#[path = "host/pinned.rs"]
+mod pinned;
 #[cfg(target_os = "linux")]
 #[path = "host/pool_names.rs"]
 mod pool_names;

@@ -1,8 +1,11 @@
-//! Pools that graphs hold, and memory that goes back during a capture.
+//! Pools that graphs hold, memory that goes back during a capture, and routes to pools that end meanwhile.
+
+use std::sync::Mutex;
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, OutOfMemoryCause,
+    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, MemPoolRequests,
+    OutOfMemoryCause,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -10,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("graph_pools::free_memory_of_a_pool_stays_while_a_graph_holds_it", held),
         Trial::test("graph_pools::a_capture_may_give_back_what_released_pools_have_if_its_mode_says_so", given_back),
+        Trial::test("graph_pools::a_route_that_a_filter_ends_serves_no_request", ended_route),
     ]
 }
 
@@ -62,5 +66,27 @@ fn given_back() -> Result<(), Failed> {
         device.allocator().empty_cache()?;
         assert_eq!(device.backend().used(), 0);
     }
+    Ok(())
+}
+
+/// The filter of a younger route runs first.
+fn ended_route() -> Result<(), Failed> {
+    let device = device("")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let pools = [(); 2].map(|()| MemPool::new(device, MemPoolOptions::default()));
+    let [old, young] = [pools[0].as_ref(), pools[1].as_ref()].map(|pool| pool.map_err(|error| error.to_string()));
+    let (old, young) = (old?, young?);
+    let route = Mutex::new(Some(allocator.begin_allocate_to_pool(old.id(), MemPoolRequests::All)?));
+    let filter = move |_| {
+        let ended = route.lock().ok().and_then(|mut route| route.take());
+        ended.into_iter().for_each(|route| device.allocator().end_allocate_to_pool(route));
+        false
+    };
+    let filtered = allocator.begin_allocate_to_pool(young.id(), MemPoolRequests::Where(Box::new(filter)))?;
+    let _outside = device.allocate(MIB, stream)?;
+    allocator.end_allocate_to_pool(filtered);
+    assert_eq!((old.uses(), young.uses()), (1, 1));
+    assert_eq!([old, young].map(|pool| pool.snapshot().segments.len()), [0, 0]);
+    assert_eq!(allocator.snapshot().segments.len(), 1);
     Ok(())
 }

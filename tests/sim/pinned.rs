@@ -5,7 +5,10 @@ use accelerator_core::{Accelerator, AllocatorConfig, Error, HostOutOfMemory, MIB
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("pinned::a_refusal_says_what_was_asked_for_and_what_may_help", refusals)]
+    vec![
+        Trial::test("pinned::a_refusal_says_what_was_asked_for_and_what_may_help", refusals),
+        Trial::test("pinned::elements_are_the_bytes_of_a_buffer", elements),
+    ]
 }
 
 const ROUNDED: &str = "pinned_max_round_threshold_mb";
@@ -53,5 +56,24 @@ fn refusals() -> Result<(), Failed> {
         device.host_allocator().empty_cache()?;
         assert_eq!((device.backend().host_used(), device.backend().live_host_allocations()), (0, 0));
     }
+    Ok(())
+}
+
+fn elements() -> Result<(), Failed> {
+    let device = Accelerator::new(Sim::new(MIB), 0, AllocatorConfig::default())?;
+    let mut buffer = device.allocate_host(12)?;
+    let numbers = [0x0102_0304_u32, 7, u32::MAX];
+    buffer.slice_mut::<u32>()?.copy_from_slice(&numbers);
+    assert_eq!(buffer.bytes()?, numbers.map(u32::to_ne_bytes).as_flattened());
+    buffer.bytes_mut()?[4..8].copy_from_slice(&9_u32.to_ne_bytes());
+    assert_eq!(buffer.slice::<u32>()?, [0x0102_0304, 9, u32::MAX]);
+    let refused = [buffer.slice::<u64>().map(drop), buffer.slice_mut::<u64>().map(drop)];
+    for refused in refused {
+        assert!(matches!(refused, Err(Error::ElementSize { size: 12, element: 8 })), "{refused:?}");
+    }
+    assert_eq!((buffer.len(), buffer.is_empty(), buffer.block_size()), (12, false, 16));
+    let mut empty = device.allocate_host(0)?;
+    assert_eq!((empty.len(), empty.is_empty(), empty.block_size(), empty.ptr()), (0, true, 0, None));
+    assert_eq!((empty.slice_mut::<u64>()?.len(), empty.slice::<u64>()?.len()), (0, 0));
     Ok(())
 }

@@ -3,7 +3,9 @@
 use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, MemPool, MemPoolId, MemPoolOptions};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, MemPool, MemPoolId, MemPoolOptions, OutOfMemory,
+};
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,13 +30,13 @@ fn device(sim: Sim, settings: &str) -> Result<Device, Failed> {
 }
 
 /// Makes a request that is refused, and checks that each piece of advice has one of these words.
-fn check(device: Device, mib: u64, expected: &[&str]) -> Result<(), Failed> {
+fn check(device: Device, mib: u64, expected: &[&str]) -> Result<OutOfMemory, Failed> {
     let Err(Error::OutOfMemory(report)) = device.allocate(mib * MIB, device.default_stream()) else {
         return Err(format!("{mib} MiB were not refused").into());
     };
     let advice = &report.advice;
     let fits = advice.len() == expected.len() && advice.iter().zip(expected).all(|(text, word)| text.contains(word));
-    if fits { Ok(()) } else { Err(format!("{mib} MiB: expected {expected:?}, got {advice:?}").into()) }
+    if fits { Ok(*report) } else { Err(format!("{mib} MiB: expected {expected:?}, got {advice:?}").into()) }
 }
 
 /// Takes so many segments of 20 MiB, in each of which 8 MiB, a block in use and 10 MiB remain.
@@ -81,7 +83,11 @@ fn in_pools() -> Result<(), Failed> {
         let guard = pool.use_pool();
         drop(device.allocate(kept * MIB, device.default_stream())?);
         drop(guard);
-        check(device, requested, expected)?;
+        let empty = MemPool::new(device, MemPoolOptions::default())?;
+        let report = check(device, requested, expected)?;
+        let pools: Vec<_> = report.pools.iter().map(|(id, info)| (*id, info.reserved_bytes)).collect();
+        assert_eq!((pools, report.free_in_pools), (vec![(pool.id(), kept * MIB)], kept * MIB));
+        assert_eq!(empty.uses(), 1);
     }
     Ok(())
 }
@@ -91,7 +97,8 @@ fn limited() -> Result<(), Failed> {
     device.allocator().set_memory_fraction(0.5)?;
     check(device, 40, &["Raise the memory fraction"])?;
     device.allocator().set_memory_fraction(1.0)?;
-    check(device, 80, &[])
+    check(device, 80, &[])?;
+    Ok(())
 }
 
 fn elsewhere() -> Result<(), Failed> {
