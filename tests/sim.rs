@@ -14,6 +14,8 @@ mod faulty_virtual_memory;
 mod graph_pools;
 #[path = "sim/keys.rs"]
 mod keys;
+#[path = "sim/paused_pools.rs"]
+mod paused_pools;
 #[path = "sim/pinned.rs"]
 mod pinned;
 #[path = "sim/refusals.rs"]
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         allocator::trials(),
         refusals::trials(),
         graph_pools::trials(),
+        paused_pools::trials(),
         pinned::trials(),
         virtual_memory::trials(),
         faulty::trials(),

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use accelerator_conformance::Sim;
+use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, MemPoolRequests,
     OutOfMemoryCause,
@@ -13,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("graph_pools::free_memory_of_a_pool_stays_while_a_graph_holds_it", held),
         Trial::test("graph_pools::a_capture_may_give_back_what_released_pools_have_if_its_mode_says_so", given_back),
+        Trial::test("graph_pools::a_use_beside_a_capture_is_waited_for_after_it", beside),
         Trial::test("graph_pools::a_route_that_a_filter_ends_serves_no_request", ended_route),
     ]
 }
@@ -66,6 +67,25 @@ fn given_back() -> Result<(), Failed> {
         device.allocator().empty_cache()?;
         assert_eq!(device.backend().used(), 0);
     }
+    Ok(())
+}
+
+/// Memory is freed in a capture of another stream than the one that uses it.
+fn beside() -> Result<(), Failed> {
+    let device = device("")?;
+    let (stream, captured, user) = (device.default_stream(), device.stream(0)?, device.stream(0)?);
+    let used = device.allocate(20 * MIB, stream)?;
+    let place = used.ptr();
+    device.backend().hold(user.native());
+    let mut graph = Graph::new(device)?;
+    graph.capture_begin(captured, None, CaptureMode::default())?;
+    used.record_use(user)?;
+    drop(used);
+    graph.capture_end()?;
+    let elsewhere = device.allocate(20 * MIB, stream)?;
+    assert_ne!(elsewhere.ptr(), place, "it is still in use");
+    device.backend().release(user.native());
+    assert_eq!(device.allocate(20 * MIB, stream)?.ptr(), place);
     Ok(())
 }
 
