@@ -15,6 +15,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::memory_by_pointer_is_what_the_snapshot_shows", by_pointer),
         Trial::test("allocator::streams_have_the_priority_that_was_asked_for_within_the_range", priorities),
         Trial::test("allocator::one_reservation_serves_all_memory_of_the_device", one_reservation),
+        Trial::test("allocator::less_address_space_is_reserved_where_there_is_little", little_address_space),
+        Trial::test("allocator::under_compact_a_request_gets_the_last_bytes_of_the_device", last_bytes),
         Trial::test("allocator::callbacks_are_asked_for_the_largest_request_and_for_no_larger_one", largest),
         Trial::test("allocator::pools_help_out_only_while_they_are_told_to", helping_pools),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
@@ -84,6 +86,38 @@ fn one_reservation() -> Result<(), Failed> {
     let [first, last] = [&buffers[0], &buffers[6]].map(|buffer| buffer.ptr().map_or(0, DevicePtr::trace_address));
     assert_eq!(last - first, 6 * 200 * MIB, "they follow one another");
     assert_eq!(device.backend().calls().of(Call::Reserve), 1);
+    Ok(())
+}
+
+fn little_address_space() -> Result<(), Failed> {
+    use DriverErrorKind::{Other, OutOfMemory};
+    // The device has 160 MiB, so 180 MiB are reserved, or 80 MiB, or 40 MiB: whole pages of 20 MiB.
+    for (kind, refused, requested, is_served) in [
+        (OutOfMemory, 1, 80, true),
+        (OutOfMemory, 2, 40, true),
+        (OutOfMemory, 2, 81, false), // the second attempt, when the cache is empty, is refused, too
+        (Other, 1, 20, false),
+    ] {
+        let device = device(Faulty::new(Sim::new(160 * MIB)), "expandable_segments:True")?;
+        (0..refused).for_each(|_| device.backend().fail_next(Call::Reserve, kind));
+        match device.allocate(requested * MIB, device.default_stream()) {
+            Ok(_) => assert!(is_served && device.allocator().statistics().num_alloc_retries == 0, "{requested}"),
+            Err(Error::OutOfMemory(report)) => {
+                assert_eq!((is_served, report.cause), (false, OutOfMemoryCause::AddressSpace), "{requested}");
+            }
+            Err(error) => assert_eq!((is_served, kind), (false, Other), "{requested}: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn last_bytes() -> Result<(), Failed> {
+    for sim in [Sim::new(22 * MIB), Sim::new(22 * MIB).without_virtual_memory()] {
+        let device = device(sim, "policy:compact")?;
+        let buffers = [20, 2].map(|mib| device.allocate(mib * MIB, device.default_stream()));
+        assert_eq!(device.backend().used(), 22 * MIB);
+        assert!(buffers.iter().all(Result::is_ok));
+    }
     Ok(())
 }
 

@@ -196,3 +196,6 @@ impl AliasRange {
         best.map(|(len, start)| (len, self.start + start))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,3 +167,6 @@ impl IndexMut<Owner> for Owners {
         &mut self.all[usize::from(owner)]
     }
 }
+
+#[cfg(test)]
+mod tests;

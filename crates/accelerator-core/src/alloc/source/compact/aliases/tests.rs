@@ -1,0 +1,74 @@
+use super::*;
+use crate::alloc::arena::ArenaId;
+use crate::alloc::blocks::Id;
+
+const START: u64 = 1000;
+
+/// Four pieces, of which the first and the third are the same chunk.
+fn alias() -> AliasRange {
+    let pieces = [(0, 100, 10), (10, 200, 10), (20, 100, 10), (30, 300, 20)];
+    let pieces = pieces.map(|(offset, chunk, len)| Piece { offset, chunk, len, mapped: true }).to_vec();
+    let (blocks, used, freed, leaves) = Default::default();
+    AliasRange { segment: SegmentId::at(0), start: START, pieces, blocks, used, freed, leaves }
+}
+
+/// The first two chunks are usable, and 5 bytes at the start and 8 at the end of the third.
+fn usable() -> [UsableChunk; 3] {
+    let chunk = |start, len, lead, trail| UsableChunk { start, len, lead, trail };
+    [chunk(100, 10, 10, 0), chunk(200, 10, 10, 0), chunk(300, 20, 5, 8)]
+}
+
+fn row(alias: &AliasRange, size: u64) -> Option<(u64, u64)> {
+    alias.row(size, &usable()).map(|(len, start)| (len, start - START))
+}
+
+#[test]
+fn the_shortest_row_is_found_that_has_no_byte_twice() {
+    let mut alias = alias();
+    let rows = [1, 8, 9, 15, 16, 20, 21].map(|size| row(&alias, size));
+    let [tail, second, first] = [Some((8, 42)), Some((15, 20)), Some((20, 0))];
+    assert_eq!(rows, [tail, tail, second, second, first, first, None]);
+    alias.pieces[1].mapped = false;
+    let rows = [9, 10, 11, 16].map(|size| row(&alias, size));
+    assert_eq!(rows, [Some((10, 0)), Some((10, 0)), second, None]);
+    assert_eq!(alias.row(1, &[]), None);
+}
+
+#[test]
+fn the_shortest_row_of_all_aliases_is_taken_and_none_of_an_alias_that_leaves() {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    let mut second = AliasRange { start: 2 * START, ..alias() };
+    second.pieces.truncate(1);
+    compact.aliases.extend([(START, alias()), (2 * START, second)]);
+    let found = |compact: &Compact, size| compact.row_in_aliases(size, &usable());
+    assert_eq!(found(&compact, 9), Some((10, 2 * START)));
+    assert_eq!(found(&compact, 16), Some((20, START)));
+    assert_eq!(compact.row_in_aliases(9, &[]), None);
+    compact.aliases.get_mut(&(2 * START)).unwrap().leaves = true;
+    assert_eq!(found(&compact, 9), Some((15, START + 20)));
+    let at = [START - 1, START, START + 49, START + 50, 2 * START + 9, 2 * START + 10].map(|at| compact.alias_at(at));
+    assert_eq!(at, [None, Some(START), Some(START), None, Some(2 * START), None]);
+}
+
+#[test]
+fn bytes_of_an_alias_are_parts_of_its_pieces() {
+    let alias = alias();
+    let parts = |offset, size| alias.parts(START + offset, size).collect::<Vec<_>>();
+    assert_eq!(alias.len(), 50);
+    assert_eq!(parts(0, 10), [(100, 10)]);
+    assert_eq!(parts(5, 10), [(105, 5), (200, 5)]);
+    assert_eq!(parts(9, 23), [(109, 1), (200, 10), (100, 10), (300, 2)]);
+}
+
+#[test]
+fn bytes_are_mapped_if_all_of_their_pieces_are() {
+    let mut alias = alias();
+    alias.pieces[1].mapped = false;
+    let is_mapped = |alias: &AliasRange| {
+        [(0, 10), (0, 11), (5, 10), (10, 1), (19, 2), (20, 30), (20, 31)]
+            .map(|(offset, size)| alias.is_mapped(START + offset, size))
+    };
+    assert_eq!(is_mapped(&alias), [true, false, false, false, false, true, false]);
+    alias.leaves = true;
+    assert_eq!(is_mapped(&alias), [false; 7]);
+}
