@@ -191,3 +191,6 @@ impl Compact {
         detached.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

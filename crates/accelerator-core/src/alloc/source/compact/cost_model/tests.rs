@@ -113,3 +113,12 @@ fn idle_segments_go_back_if_each_of_them_saves_its_share_of_the_peak() {
     assert_eq!(most(peak / 2, 50 * MIB, 7 * MIB), [1, 2, 3], "only 7 MiB would be beyond the peak");
     assert_eq!(most(peak / 2, MIB, 50 * MIB), [0; 0]);
 }
+
+#[test]
+fn past_rearrangements_raise_the_price_with_the_fourth_power_of_their_number_per_growth() {
+    let rarity = |rearranged, growths| CostModel { rearranged, growths, ..COSTS }.rarity();
+    for (rearranged, growths, expected) in [(0, 0, 1.0), (32, 0, 2.0), (64, 0, 17.0), (44, 10, 2.0), (88, 10, 17.0)] {
+        let found = rarity(rearranged, growths);
+        assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+    }
+}
