@@ -89,3 +89,11 @@ fn best_fit_is_plain_unless_a_setting_says_otherwise() {
         assert_eq!((config.is_plain(), config.splits_plainly()), (is_plain, splits_plainly), "{text}");
     }
 }
+
+#[test]
+fn requests_are_rounded_to_blocks_or_to_steps_of_a_power_of_two() {
+    let blocks = [0, 1, 512, 513, 1 << 30, u64::MAX].map(|bytes| AllocatorConfig::default().rounded(bytes));
+    assert_eq!(blocks, [512, 512, 512, 1024, 1 << 30, 1 << 60]);
+    let steps = [1, 2048, 2049, 2560, 2561, 1_100_000].map(|bytes| read("roundup_power2_divisions:4").rounded(bytes));
+    assert_eq!(steps, [512, 2048, 2560, 2560, 3072, 1_310_720]);
+}

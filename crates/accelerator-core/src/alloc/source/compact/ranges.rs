@@ -202,3 +202,6 @@ impl Compact {
         usable
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+use super::*;
+use crate::alloc::arena::ArenaId;
+use crate::alloc::blocks::{Base, Block, Segment};
+use crate::alloc::settings::MIN_BLOCK;
+use crate::types::StreamId;
+
+/// Chunks at 0 to 10, at 10 to 20 and at 30 to 50.
+fn compact() -> Compact {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    compact.chunks[PoolKind::Large as usize].extend([(0, 10), (10, 10), (30, 20)]);
+    compact
+}
+
+#[test]
+fn chunks_are_usable_at_their_starts_and_ends_as_far_as_rows_reach() {
+    let usable = |rows: &[Range<u64>]| {
+        let chunks = compact().usable_chunks(rows).into_iter();
+        chunks.map(|UsableChunk { start, len, lead, trail }| (start, len, lead, trail)).collect::<Vec<_>>()
+    };
+    let in_row = |row: Range<u64>| usable(&[row]);
+    assert_eq!(usable(&[]), []);
+    assert_eq!(in_row(0..50), [(0, 10, 10, 0), (10, 10, 10, 0), (30, 20, 20, 0)]);
+    assert_eq!(in_row(5..15), [(0, 10, 0, 5), (10, 10, 5, 0)]);
+    assert_eq!(in_row(12..18), [], "in the middle");
+    assert_eq!(usable(&[0..10, 12..20, 30..35, 42..50]), [(0, 10, 10, 0), (10, 10, 0, 8), (30, 20, 5, 8)]);
+    assert_eq!(usable(&[1..2, 3..4, 9..10, 49..60]), [(0, 10, 0, 1), (30, 20, 0, 1)]);
+    assert_eq!(usable(&[0..1, 30..31, 33..34, 36..50]), [(0, 10, 1, 0), (30, 20, 1, 14)]);
+}
+
+#[test]
+fn free_bytes_count_as_pieces_only_in_chunks_that_are_partly_in_use() {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    assert_eq!(compact.owners.number_or_new(StreamId(0)), Some(0));
+    let reserved = Segment::new(Base::unused(), 100 * MIN_BLOCK, 0, PoolKind::Large, None);
+    let block = compact.store.blocks.add_segment(reserved, State::Free);
+    let Block { segment, position: start, .. } = compact.store.blocks[block];
+    compact.ranges.push(ReservedRange {
+        owner: 0,
+        pool: PoolKind::Large,
+        segment,
+        end: 100 * MIN_BLOCK,
+        owned: 100 * MIN_BLOCK,
+    });
+    compact.chunks[PoolKind::Large as usize]
+        .extend([(start, 40 * MIN_BLOCK), (start + 40 * MIN_BLOCK, 60 * MIN_BLOCK)]);
+    compact.put_free_since(block, 0, Owners::ALWAYS_OVER);
+    let pieces = |compact: &Compact| compact.free_in_used_chunks_of(&compact.ranges[0]) / MIN_BLOCK;
+    let claim =
+        |compact: &mut Compact, from, count| compact.store.claim(start + from * MIN_BLOCK, count * MIN_BLOCK, 0);
+    assert_eq!(pieces(&compact), 0);
+    claim(&mut compact, 10, 20);
+    assert_eq!(pieces(&compact), 20, "10 before and 10 behind, and not the other chunk");
+    claim(&mut compact, 90, 10);
+    assert_eq!(pieces(&compact), 20 + 50);
+    claim(&mut compact, 30, 60);
+    assert_eq!(pieces(&compact), 10);
+}
