@@ -28,7 +28,7 @@ fn resumed() -> Result<(), Failed> {
 
     let _ = pool.pause(Keep::Nothing)?;
     let live = device.allocate(30 * MIB, stream)?;
-    let Err(Error::OutOfMemory(report)) = pool.resume() else { return Err("there is no room".into()) };
+    let Err(Error::OutOfMemory(report)) = pool.resume() else { return Err("there is room".into()) };
     assert_eq!((report.requested, report.cause, report.paused), (40 * MIB, OutOfMemoryCause::Device, 40 * MIB));
     assert_eq!((used(), pool.is_paused()), (30, true));
     drop(live);
