@@ -262,7 +262,7 @@ impl Compact {
         idle.sort_by_key(|alias| alias.used);
         let (mut leaving, mut hidden) = (Vec::new(), Vec::new());
         for alias in idle {
-            if aliased <= limit && limit > 0 {
+            if aliased <= limit {
                 break;
             }
             aliased -= alias.len();
