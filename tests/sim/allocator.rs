@@ -118,6 +118,13 @@ fn last_bytes() -> Result<(), Failed> {
         assert_eq!(device.backend().used(), 22 * MIB);
         assert!(buffers.iter().all(Result::is_ok));
     }
+    // No page is completely free: the end of one and the start of another are combined.
+    let device = device(Sim::new(40 * MIB), "policy:compact")?;
+    let allocate = |mib| device.allocate(mib * MIB, device.default_stream());
+    let mut buffers = (0..40).map(|_| allocate(1)).collect::<Result<Vec<_>, _>>()?;
+    assert_eq!(device.backend().used(), 40 * MIB);
+    drop([buffers.remove(4), buffers.remove(1)]);
+    assert!(allocate(2).is_ok());
     Ok(())
 }
 
