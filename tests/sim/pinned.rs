@@ -7,6 +7,7 @@ use libtest_mimic::{Failed, Trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("pinned::a_refusal_says_what_was_asked_for_and_what_may_help", refusals),
+        Trial::test("pinned::a_free_block_serves_requests_of_more_than_half_its_size", classes),
         Trial::test("pinned::elements_are_the_bytes_of_a_buffer", elements),
     ]
 }
@@ -55,6 +56,25 @@ fn refusals() -> Result<(), Failed> {
         drop(active);
         device.host_allocator().empty_cache()?;
         assert_eq!((device.backend().host_used(), device.backend().live_host_allocations()), (0, 0));
+    }
+    Ok(())
+}
+
+/// Requests above 1 MiB are not rounded, so that blocks of any size are free.
+fn classes() -> Result<(), Failed> {
+    let settings = AllocatorConfig::default().updated("pinned_max_round_threshold_mb:1")?;
+    let device = Accelerator::new(Sim::new(MIB), 0, settings)?;
+    for (requested, block) in [
+        (4 * MIB, 4 * MIB),
+        (4 * MIB - 1, 4 * MIB),
+        (3 * MIB, 4 * MIB),
+        (2 * MIB + 1, 4 * MIB),
+        (2 * MIB, 2 * MIB),
+        (4 * MIB + 1, 4 * MIB + 1),
+    ] {
+        drop(device.allocate_host(4 * MIB)?);
+        assert_eq!(device.allocate_host(requested)?.block_size(), block, "{requested} bytes");
+        device.host_allocator().empty_cache()?;
     }
     Ok(())
 }
