@@ -286,3 +286,6 @@ impl Compact {
         self.owners.number(stream).unwrap_or_else(|| unreachable!("the stream has a number"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,3 +122,10 @@ fn past_rearrangements_raise_the_price_with_the_fourth_power_of_their_number_per
         assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
     }
 }
+
+#[test]
+fn a_large_request_has_a_separate_last_chunk_only_if_it_is_longer_than_three_pages() {
+    assert_eq!(COSTS.chunks(3 * PAGE, LARGE, PAGE), [3 * PAGE]);
+    assert_eq!(COSTS.chunks(4 * PAGE, LARGE, PAGE), [3 * PAGE, PAGE]);
+    assert_eq!(COSTS.chunks(4 * PAGE, LARGE - 1, PAGE), [4 * PAGE]);
+}
