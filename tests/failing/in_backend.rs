@@ -38,6 +38,9 @@ impl Known for Sim {
 impl<B: Known> Driver for InBackend<B> {
     type Backend = Faulty<B>;
     const HAS_BYTES: bool = B::HAS_BYTES;
+    /// A lost device comes back when the failures are over.
+    const KINDS: &'static [DriverErrorKind] =
+        &[DriverErrorKind::Other, DriverErrorKind::OutOfMemory, DriverErrorKind::DeviceLost];
 
     fn cases() -> Vec<PlannedCase> {
         B::suite().cases()

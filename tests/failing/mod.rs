@@ -34,6 +34,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Whether memory has contents.
     const HAS_BYTES: bool;
 
+    /// The kinds of errors, in turn.
+    const KINDS: &'static [DriverErrorKind] = &[DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
+
     fn cases() -> Vec<PlannedCase>;
 
     fn fail(failing: Failing, kind: DriverErrorKind) -> Arc<Self>;
@@ -68,8 +71,6 @@ const ALONE: &str = "ACCELERATOR_FAILING_ALONE";
 
 type Outcome = Result<(), Failed>;
 
-const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
-
 /// This case takes memory from the driver itself, and leaves it there if it fails.
 const LEAVES_MEMORY: &str = "L114_";
 
@@ -89,7 +90,7 @@ pub(crate) fn cases<D: Driver>(trial: &str, runs: u64) -> Outcome {
     let names = || D::cases().into_iter().map(|case| case.trial().to_owned());
     if let Ok(name) = env::var(ALONE) {
         let nth = names().position(|other| other == name).ok_or("there is no such case")?;
-        return alone(plans::runs(runs), plans::seed_of(&name), |failing, kind| case::<D>(nth, failing, kind));
+        return alone::<D>(plans::runs(runs), plans::seed_of(&name), |failing, kind| case::<D>(nth, failing, kind));
     }
     let only = env::var(ONLY).unwrap_or_default();
     let without: &[&str] =
@@ -103,7 +104,7 @@ pub(crate) fn cases<D: Driver>(trial: &str, runs: u64) -> Outcome {
 pub(crate) fn programs<D: Driver>(trial: &str, programs: u64, runs: u64) -> Outcome {
     if let Ok(seed) = env::var(ALONE) {
         let seed = seed.parse()?;
-        return alone(plans::runs(runs), seed, |failing, kind| program::<D>(seed, failing, kind));
+        return alone::<D>(plans::runs(runs), seed, |failing, kind| program::<D>(seed, failing, kind));
     }
     let programs = env::var(PROGRAMS).map_or(Ok(programs), |programs| programs.parse())?;
     let all = (0..programs).map(|seed| seed.to_string()).collect::<Vec<_>>();
@@ -138,11 +139,11 @@ fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
 const TOLD: &str = "calls and runs: ";
 
 /// Runs something without failures, and then with each of the plans.
-fn alone(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<u64, Failed>) -> Outcome {
+fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<u64, Failed>) -> Outcome {
     panics::watch();
     let calls = run(Failing::Nothing, DriverErrorKind::Other)?;
     let plans = plans::plans(calls, runs, seed);
-    let failed = |(nth, failing): (usize, &Failing)| run(*failing, KINDS[nth % KINDS.len()]).err();
+    let failed = |(nth, failing): (usize, &Failing)| run(*failing, D::KINDS[nth % D::KINDS.len()]).err();
     let wrong = plans.iter().enumerate().filter_map(failed).take(MOST_ERRORS);
     let wrong = wrong.map(|error| error.message().unwrap_or_default().to_owned()).collect::<Vec<_>>();
     println!("{TOLD}{calls} {}", plans.len());
