@@ -1,5 +1,8 @@
 //! Graphs of a program.
 
+use std::sync::Arc;
+
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{CaptureMode, Graph, Result, Stream};
 
 use super::device::Adversary;
@@ -18,11 +21,14 @@ impl Machine {
     /// Captures work that fills memory of the graph on one stream, and copies it to a buffer on another. Then it frees
     /// that memory, which later work of the same capture may get, and must not before the copy.
     pub(crate) fn capture(&mut self, [stream, side]: [usize; 2], bytes: u64, joins: bool, value: u8) {
-        let [stream, side] = [stream, side].map(|number| self.streams[number]);
+        let of_captures = |number: usize| self.of_captures.map_or(self.streams[number], |streams| streams[number % 2]);
+        let [stream, side] = [stream, side].map(of_captures);
         let bytes = bytes.min(300_000);
         let Some(mut output) = self.allocated(bytes, stream) else { return };
         let made = Graph::new(self.device);
         let Some(mut graph) = self.done(made) else { return };
+        let capturing = Arc::clone(&self.capturing);
+        let _capturing = lock(&capturing);
         let begun = graph.capture_begin(stream, None, CaptureMode::Relaxed);
         if self.done(begun).is_none() {
             return;
@@ -79,7 +85,7 @@ impl Machine {
     /// Drops a graph, whose work must be done by then.
     pub(crate) fn reset_graph(&mut self, nth: usize) {
         let Some(nth) = chosen(nth, self.graphs.len()) else { return };
-        let synchronized = self.device.synchronize();
+        let synchronized = self.synchronized();
         if self.done(synchronized).is_none() {
             return;
         }

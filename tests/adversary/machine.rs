@@ -1,8 +1,9 @@
 //! Runs a program, and compares the bytes and the statistics with what a program without streams would have.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{
     Accelerator, DriverErrorKind, Error, Event, EventFlags, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
     MemPoolRoute, PinnedBuffer, Result, Stream,
@@ -30,6 +31,11 @@ pub(crate) struct Machine {
     fails: bool,
     /// Whether other threads use the device, too, so that statistics are not those of this program alone.
     is_shared: bool,
+    /// The streams whose work is captured, if other threads use the others.
+    pub(crate) of_captures: Option<[Stream<Adversary>; 2]>,
+    /// Held while work is captured, since the shadow knows of one capture at a time, and while this program waits for
+    /// all streams, which is refused in a capture.
+    pub(crate) capturing: Arc<Mutex<()>>,
     pub(crate) tally: Arc<Tally>,
 }
 
@@ -43,13 +49,29 @@ impl Machine {
     /// Returns a second program for the same device and the same streams, which runs on another thread.
     pub(crate) fn beside(&mut self) -> Self {
         self.is_shared = true;
-        Self::on(self.device, self.streams.clone(), true)
+        let of_captures = Some([(); 2].map(|()| self.device.stream(0).unwrap()));
+        let capturing = Arc::clone(&self.capturing);
+        Self { of_captures, capturing, ..Self::on(self.device, self.streams.clone(), true) }
     }
 
     fn on(device: &'static Accelerator<Adversary>, streams: Vec<Stream<Adversary>>, is_shared: bool) -> Self {
         let (buffers, pinned, events, pools, routes, graphs) = Default::default();
-        let tally = Arc::default();
-        Self { device, streams, buffers, pinned, events, pools, routes, graphs, fails: false, is_shared, tally }
+        let (fails, of_captures, capturing, tally) = Default::default();
+        Self {
+            device,
+            streams,
+            buffers,
+            pinned,
+            events,
+            pools,
+            routes,
+            graphs,
+            fails,
+            is_shared,
+            of_captures,
+            capturing,
+            tally,
+        }
     }
 
     /// Runs the steps, and returns the number of driver calls that could have failed.
@@ -107,7 +129,7 @@ impl Machine {
             self.device.allocator().end_allocate_to_pool(route);
         }
         self.pools.iter().filter(|pool| pool.is_paused()).for_each(|pool| drop(pool.resume()));
-        self.device.synchronize().unwrap();
+        self.synchronized().unwrap();
         let stream = self.streams[0];
         self.buffers.iter().filter(|owned| !self.is_paused(owned)).for_each(|owned| self.check(owned, stream));
         while !self.graphs.is_empty() {
@@ -177,7 +199,7 @@ impl Machine {
                 self.done(stream(number).synchronize());
             }
             Op::SynchronizeAll => {
-                self.done(self.device.synchronize());
+                self.done(self.synchronized());
             }
             Op::EmptyCache => {
                 self.done(allocator.empty_cache());
@@ -227,6 +249,11 @@ impl Machine {
             Op::Replay { nth, stream } => self.replay(*nth, *stream),
             Op::ResetGraph(nth) => self.reset_graph(*nth),
         }
+    }
+
+    pub(crate) fn synchronized(&self) -> Result<()> {
+        let _capturing = lock(&self.capturing);
+        self.device.synchronize()
     }
 
     /// Returns a new buffer, or `None` if there is no memory for it.

@@ -180,8 +180,7 @@ fn large_op() -> impl Strategy<Value = Op> {
 impl Op {
     /// Whether programs of several threads may have it: it changes nothing that they share.
     pub(crate) fn is_private(&self) -> bool {
-        use Op::*;
-        !matches!(self, Count | ResetPeaks | RefuseMemory(_) | Capture { .. } | Replay { .. } | ResetGraph(_))
+        !matches!(self, Op::Count | Op::ResetPeaks | Op::RefuseMemory(_))
     }
 }
 

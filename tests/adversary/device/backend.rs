@@ -58,7 +58,9 @@ unsafe impl Backend for Adversary {
         let failed = self.enter("synchronize");
         if failed.is_err() {
             // Even then, nothing touches host memory any more. But the host is told nothing.
-            let _ = Session::new().wait(&[end]);
+            let mut session = Session::new();
+            let _ = session.wait(&[end]);
+            session.shadows[self.number].leave_host(&clock);
         }
         failed.and_then(|()| self.wait_for("synchronize", end, &clock))
     }

@@ -111,6 +111,12 @@ impl Shadow {
         self.told.join(point);
     }
 
+    /// Notes that nothing before a point accesses host memory any more, although the host is not told that it is over.
+    pub(crate) fn leave_host(&mut self, point: &Clock) {
+        let of_host = self.accesses.iter_mut().filter(|(memory, _)| matches!(memory, Memory::Host(_)));
+        of_host.for_each(|(_, accesses)| accesses.retain(|access| access.number > point.of(access.stream)));
+    }
+
     /// Notes that all work is over.
     pub(crate) fn tell_all(&mut self) {
         self.streams.iter().for_each(|clock| self.told.join(clock));

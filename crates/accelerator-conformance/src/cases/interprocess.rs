@@ -150,6 +150,11 @@ fn imports_of_a_segment_are_one(device: Device, other: &mut OtherProcess) -> Out
     expect(other, "sockets", &before.to_string(), "no connection is left there")
 }
 
+/// Waits until the device has been told of the ends of all imports.
+fn all_freed(device: Device) -> Outcome {
+    Ok(becomes(|| allocated(device) == 0).ok_or("the memory is not freed when its import ends")?)
+}
+
 fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
     for settings in settings(context) {
         let device = context.device_with(512 * MIB, settings)?;
@@ -169,10 +174,11 @@ fn memory_stays_until_its_imports_end(context: &Context) -> Outcome {
             assert!(why.as_ref().is_some_and(|why| why.ends_with(&withdrawn)), "a withdrawn handle gave {why:?}");
             expect(&mut other, "drop it", "", "it ends the import")?;
             drop(elsewhere);
-            becomes(|| allocated(device) == 0).ok_or("the memory is not freed when its import ends")?;
+            all_freed(device)?;
         }
         expect(&mut other, "left", "0", "nothing is left there")?;
         imports_of_a_segment_are_one(device, &mut other)?;
+        all_freed(device)?;
         device.allocator().empty_cache()?;
         assert_eq!(device.reserved(), 0);
         if context.offers(Capability::Graphs) && device.backend().graphs().is_some() {
