@@ -27,14 +27,14 @@ mod readers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use accelerator_core::{Accelerator, Stat};
+use accelerator_core::{Accelerator, MIB, Stat};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::Index;
 
 use device::{Adversary, Plan};
 use machine::Machine;
-use program::{Program, programs};
+use program::{Op, Program, programs};
 use readers::read_while;
 
 /// Runs a property under the name of the test, which is the name of the current thread.
@@ -84,6 +84,27 @@ fn nor_when_driver_calls_fail() {
             }
         });
     });
+}
+
+/// The contents are copied to pinned memory, which goes back when the pause fails.
+#[test]
+fn nor_when_a_call_of_a_pause_fails() {
+    let ops = vec![
+        Op::NewPool { pausable: true },
+        Op::Route(0),
+        Op::Allocate { bytes: 3 * MIB, stream: 0 },
+        Op::Write { nth: 0, stream: 0, value: 7 },
+        Op::Pause { nth: 0, keep: true },
+        Op::Resume(0),
+    ];
+    let program = Program { seed: 1, memory: 64 * MIB, maps: true, policy: "", ops };
+    let mut whole = 0;
+    run_failing(&program, |calls| {
+        whole = calls;
+        Plan::None
+    });
+    assert!(whole > 20, "the program makes only {whole} calls");
+    (1..=whole).for_each(|call| run_failing(&program, |_| Plan::One(call)));
 }
 
 #[test]

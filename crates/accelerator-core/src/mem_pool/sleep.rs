@@ -205,7 +205,8 @@ impl<B: Backend> Resuming<'_, B> {
 
 impl<B: Backend> Drop for Resuming<'_, B> {
     fn drop(&mut self) {
-        if self.is_mapped {
+        // If the wait for a copy failed, the copy may still write the pages.
+        if self.is_mapped && self.pool.accelerator.default_stream().synchronize().is_ok() {
             // Pages that the driver refuses to take stay, and the next resume finds them.
             let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
         }
