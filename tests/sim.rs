@@ -29,7 +29,13 @@ mod virtual_memory;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Opens a device with these settings.
+fn device<B: Backend>(backend: B, settings: &str) -> Result<&'static Accelerator<B>, Failed> {
+    Ok(Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings)?)?)
+}
 
 fn main() -> ExitCode {
     if let Some(exit) = suite::run_as_child() {

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
-use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolOptions,
-    OutOfMemoryCause,
-};
+use accelerator_core::{BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolOptions, OutOfMemoryCause};
 use libtest_mimic::{Failed, Trial};
+
+use super::device;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -21,10 +20,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::pools_help_out_only_while_they_are_told_to", helping_pools),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
     ]
-}
-
-fn device<B: Backend>(backend: B, settings: &str) -> Result<&'static Accelerator<B>, Failed> {
-    Ok(Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings)?)?)
 }
 
 fn is_used() -> Result<(), Failed> {

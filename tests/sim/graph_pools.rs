@@ -4,8 +4,7 @@ use std::sync::Mutex;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, MemPoolRequests,
-    OutOfMemoryCause,
+    Accelerator, CaptureMode, Error, Graph, MIB, MemPool, MemPoolOptions, MemPoolRequests, OutOfMemoryCause,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -19,8 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn device(settings: &str) -> Result<&'static Accelerator<Sim>, Failed> {
-    let settings = AllocatorConfig::default().updated(settings)?;
-    Ok(Accelerator::new(Sim::new(64 * MIB).without_virtual_memory(), 0, settings)?)
+    super::device(Sim::new(64 * MIB).without_virtual_memory(), settings)
 }
 
 fn held() -> Result<(), Failed> {

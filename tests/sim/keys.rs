@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, AllocationKey, AllocatorConfig, BlockState, DevicePtr, Error, MIB, MemPool, MemPoolId,
-    MemPoolOptions, MemPoolRequests, SegmentSnapshot, Stream,
+    Accelerator, Allocation, AllocationKey, BlockState, DevicePtr, Error, MIB, MemPool, MemPoolId, MemPoolOptions,
+    MemPoolRequests, SegmentSnapshot, Stream,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 type Device = &'static Accelerator<Sim>;
 
 fn device(settings: &str) -> Result<Device, Failed> {
-    Ok(Accelerator::new(Sim::new(1024 * MIB), 0, AllocatorConfig::default().updated(settings)?)?)
+    super::device(Sim::new(1024 * MIB), settings)
 }
 
 fn allocate(device: Device, bytes: u64, stream: Stream<Sim>) -> Result<Allocation<Sim>, Failed> {

@@ -1,15 +1,17 @@
 //! Paused pools next to a cache.
 
 use accelerator_conformance::Sim;
-use accelerator_core::{Accelerator, AllocatorConfig, Error, Keep, MIB, MemPool, MemPoolOptions, OutOfMemoryCause};
+use accelerator_core::{Error, Keep, MIB, MemPool, MemPoolOptions, OutOfMemoryCause};
 use libtest_mimic::{Failed, Trial};
+
+use super::device;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("paused_pools::the_cache_goes_back_only_if_the_pool_needs_its_memory", resumed)]
 }
 
 fn resumed() -> Result<(), Failed> {
-    let device = Accelerator::new(Sim::new(64 * MIB), 0, AllocatorConfig::default())?;
+    let device = device(Sim::new(64 * MIB), "")?;
     let stream = device.default_stream();
     let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() })?;
     let guard = pool.use_pool();

@@ -4,6 +4,8 @@ use accelerator_conformance::{Controls, Faulty, Sim};
 use accelerator_core::{Accelerator, AllocatorConfig, Error, HostOutOfMemory, MIB};
 use libtest_mimic::{Failed, Trial};
 
+use super::device;
+
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("pinned::a_refusal_says_what_was_asked_for_and_what_may_help", refusals),
@@ -62,8 +64,7 @@ fn refusals() -> Result<(), Failed> {
 
 /// Requests above 1 MiB are not rounded, so that blocks of any size are free.
 fn classes() -> Result<(), Failed> {
-    let settings = AllocatorConfig::default().updated("pinned_max_round_threshold_mb:1")?;
-    let device = Accelerator::new(Sim::new(MIB), 0, settings)?;
+    let device = device(Sim::new(MIB), "pinned_max_round_threshold_mb:1")?;
     for (requested, block) in [
         (4 * MIB, 4 * MIB),
         (4 * MIB - 1, 4 * MIB),
@@ -80,7 +81,7 @@ fn classes() -> Result<(), Failed> {
 }
 
 fn elements() -> Result<(), Failed> {
-    let device = Accelerator::new(Sim::new(MIB), 0, AllocatorConfig::default())?;
+    let device = device(Sim::new(MIB), "")?;
     let mut buffer = device.allocate_host(12)?;
     let numbers = [0x0102_0304_u32, 7, u32::MAX];
     buffer.slice_mut::<u32>()?.copy_from_slice(&numbers);

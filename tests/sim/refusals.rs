@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Sim};
-use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, MemPool, MemPoolId, MemPoolOptions, OutOfMemory,
-};
+use accelerator_core::{Accelerator, Backend, Buffer, Error, MIB, MemPool, MemPoolId, MemPoolOptions, OutOfMemory};
 use libtest_mimic::{Failed, Trial};
+
+use super::device;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -24,10 +24,6 @@ const MAX_SPLIT: &str = "max_split_size_mb";
 const POOLS: &str = "free in private pools";
 
 type Device = &'static Accelerator<Sim>;
-
-fn device(sim: Sim, settings: &str) -> Result<Device, Failed> {
-    Ok(Accelerator::new(sim, 0, AllocatorConfig::default().updated(settings)?)?)
-}
 
 /// Makes a request that is refused, and checks that each piece of advice has one of these words.
 fn check(device: Device, mib: u64, expected: &[&str]) -> Result<OutOfMemory, Failed> {

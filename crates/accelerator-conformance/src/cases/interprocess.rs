@@ -222,7 +222,7 @@ fn shared_memory_is_not_paused(device: Device, other: &mut OtherProcess) -> Outc
     drop(buffer);
     assert!(matches!(pause(), Err(Error::MemPool { .. })), "a pool with imported memory was paused");
     expect(other, "drop it", "", "it ends the import")?;
-    becomes(|| allocated(device) == 0).ok_or("the memory is not freed when its import ends")?;
+    all_freed(device)?;
     let _ = pause()?;
     let _ = pool.resume()?;
     Ok(())
