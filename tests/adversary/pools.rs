@@ -1,5 +1,6 @@
 //! Steps with private pools.
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Error, Keep, MemPoolId, MemPoolRoute};
 
 use super::captured::Captured;
@@ -23,7 +24,10 @@ impl Machine {
     pub(super) fn pause(&mut self, nth: usize, keep: bool) {
         let Some(nth) = chosen(nth, self.pools.len()) else { return };
         let (pool, keeps) = (self.pools[nth].id(), if keep { Keep::Host } else { Keep::Nothing });
-        let paused = self.pools[nth].pause(keeps);
+        let paused = {
+            let _capturing = lock(&self.capturing);
+            self.pools[nth].pause(keeps)
+        };
         let refused = matches!(paused, Err(Error::MemPool { .. })); // it is paused, or it is of the other kind
         if !refused && (self.done(paused).is_none() || !keep) {
             let owned = self.buffers.iter_mut().chain(self.graphs.iter_mut().map(Captured::output_mut));

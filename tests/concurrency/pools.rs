@@ -156,6 +156,42 @@ fn routes_end_while_others_allocate() {
     assert_eq!(accelerator.backend().used(), 0);
 }
 
+/// In a pool that one arena serves under `compact`, streams are numbered as they come. A stream came without a number
+/// when the policy changed just then.
+#[test]
+fn streams_come_to_pools_while_another_thread_changes_the_policy() {
+    let accelerator = device();
+    let allocator = accelerator.allocator();
+    let (live, stop) = (Live::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let policies = ["policy:compact", "policy:pytorch"].map(|text| allocator.config().updated(text).unwrap());
+            for config in policies.into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                allocator.set_config(config);
+            }
+        });
+        let allocating = scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                let id = MemPoolId::next_user();
+                let route = allocator.begin_allocate_to_pool(id, MemPoolRequests::ThisThread).unwrap();
+                let blocks = [0, 1].map(|priority| {
+                    let stream = accelerator.stream(priority).unwrap();
+                    allocate(accelerator, 2 * MIB, stream, &live)
+                });
+                blocks.into_iter().flatten().for_each(|one| free(accelerator, one, &live));
+                allocator.end_allocate_to_pool(route);
+                allocator.empty_pool_cache(id).unwrap();
+            }
+        });
+        let allocated = allocating.join();
+        stop.store(true, Ordering::Relaxed);
+        allocated.unwrap();
+    });
+    check_empty(accelerator, None);
+    allocator.empty_cache().unwrap();
+    assert_eq!(accelerator.backend().used(), 0);
+}
+
 /// One thread sets a pool back to a checkpoint, while another allocates in it. Either of them may be refused, but no
 /// block has two owners.
 #[test]

@@ -1,12 +1,15 @@
-//! A free blocked inside the driver kept other threads from finding memory that had become free.
+//! Frees of blocks that streams use, while another thread does something else.
 
 use std::num::NonZeroU64;
 use std::thread;
 use std::time::Duration;
 
 use accelerator_conformance::{Call, Faulty, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, MIB};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, CaptureMode, Graph, MIB, MemPoolId, MemPoolRequests, Stream,
+};
 
+/// A free blocked inside the driver kept other threads from finding memory that had become free.
 #[test]
 fn memory_is_found_while_another_thread_records_for_its_free() {
     let device = Accelerator::new(Faulty::new(Sim::new(1 << 30)), 0, AllocatorConfig::default()).unwrap();
@@ -29,4 +32,56 @@ fn memory_is_found_while_another_thread_records_for_its_free() {
         allocator.free(again).unwrap();
     });
     assert_eq!(device.backend().used(), reserved, "the driver was called although memory was free");
+}
+
+/// Ends a capture.
+type End = Box<dyn FnOnce()>;
+
+/// Frees a block that a stream used, while another thread begins to capture that stream: between the question whether
+/// it is captured and the record of the event. An event in the capture would never be complete.
+fn a_capture_begins_during_a_free(begin: impl FnOnce(&'static Accelerator<Faulty<Sim>>, Stream<Faulty<Sim>>) -> End) {
+    let device = Accelerator::new(Faulty::new(Sim::new(1 << 30)), 0, AllocatorConfig::default()).unwrap();
+    let allocator = device.allocator();
+    let [own, user] = [(); 2].map(|()| device.stream(0).unwrap());
+    let block = allocator.allocate(NonZeroU64::new(20 * MIB).unwrap(), own).unwrap();
+    allocator.record_use(&block, user).unwrap();
+    let gate = device.backend().gate(Call::Record);
+    let end = thread::scope(|scope| {
+        let freeing = scope.spawn(move || allocator.free(block).unwrap());
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        let end = begin(device, user);
+        gate.open();
+        freeing.join().unwrap();
+        end
+    });
+    // During the capture, nothing asks about an event of it.
+    let other = allocator.allocate(NonZeroU64::new(20 * MIB).unwrap(), own).unwrap();
+    allocator.free(other).unwrap();
+    end();
+    allocator.empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}
+
+#[test]
+fn a_free_records_nothing_in_a_capture_that_begins_meanwhile() {
+    a_capture_begins_during_a_free(|device, stream| {
+        let mut graph = Graph::new(device).unwrap();
+        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+        Box::new(move || graph.capture_end().unwrap())
+    });
+}
+
+/// PyTorch routes requests to the graph's pool, and then captures without a `Graph` of ours.
+#[test]
+fn a_free_records_nothing_in_a_capture_by_other_means() {
+    a_capture_begins_during_a_free(|device, stream| {
+        let (allocator, graphs) = (device.allocator(), device.backend().graphs().unwrap());
+        let pool = MemPoolId::next_graph();
+        let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::Stream(stream)).unwrap();
+        graphs.begin(stream.native(), CaptureMode::Relaxed).unwrap();
+        Box::new(move || {
+            allocator.end_allocate_to_pool(route);
+            drop(graphs.end(stream.native()).unwrap());
+        })
+    });
 }

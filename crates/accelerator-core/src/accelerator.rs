@@ -9,7 +9,7 @@ use crate::backend::{Backend, EventFlags, StreamKind};
 use crate::current::{current_stream, exchange_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
-use crate::stream::{Instance, Stream, Streams};
+use crate::stream::{CaptureCount, Instance, Stream, Streams};
 use crate::sync::{InUse, lock};
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
@@ -222,6 +222,11 @@ impl<B: Backend> Accelerator<B> {
             lock(&self.after_captures).push(Box::new(done));
         }
         self.capture_ended();
+    }
+
+    /// The captures of the device's streams.
+    pub(crate) fn captures(&self) -> &CaptureCount {
+        &self.streams.captures
     }
 
     /// Does what waited for the end of captures, as far as it can be done now.

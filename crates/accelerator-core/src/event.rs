@@ -239,6 +239,24 @@ impl<B: Backend> EventPool<B> {
         recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
 
+    /// Records an event until no capture that the stream takes part in can have begun or ended meanwhile, or returns
+    /// `None` if the stream is being captured.
+    #[cold]
+    fn record_beside_captures(&self, event: EventNumber, stream: &B::Stream) -> DriverResult<Option<EventNumber>> {
+        let is_captured = || self.backend.is_capturing(stream).inspect_err(|_| self.take_back(event));
+        loop {
+            let before = self.streams.captures.read();
+            if is_captured()? {
+                self.take_back(event);
+                return Ok(None);
+            }
+            self.record_on(Some(event), stream)?;
+            if !is_captured()? && self.streams.captures.read() == before {
+                return Ok(Some(event));
+            }
+        }
+    }
+
     #[inline(always)]
     fn take_idle(&self) -> Option<EventNumber> {
         self.idle.lock_owned().map_or_else(|| self.take_idle_as_other(), |mut idle| idle.pop())
@@ -287,11 +305,17 @@ impl<B: Backend> Events for EventPool<B> {
 
     #[inline]
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
-        let stream = self.stream(stream);
+        let (stream, captures) = (self.stream(stream), &self.streams.captures);
+        let before = captures.read();
         if self.backend.is_capturing(stream)? {
             return Ok(None);
         }
-        self.record_on(self.take_idle(), stream).map(Some)
+        let event = self.record_on(self.take_idle(), stream)?;
+        // Otherwise another thread may have begun a capture in between.
+        if before.is_none_underway() && captures.read() == before {
+            return Ok(Some(event));
+        }
+        self.record_beside_captures(event, stream)
     }
 
     #[inline]

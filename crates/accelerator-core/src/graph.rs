@@ -80,6 +80,11 @@ impl<B: Backend> Graph<B> {
     }
 
     fn begin(&self, stream: Stream<B>, mode: CaptureMode) -> DriverResult<u64> {
+        self.accelerator.captures().begins();
+        self.begin_in_driver(stream, mode).inspect_err(|_| self.accelerator.captures().ended())
+    }
+
+    fn begin_in_driver(&self, stream: Stream<B>, mode: CaptureMode) -> DriverResult<u64> {
         self.graphs.begin(stream.native(), mode)?;
         let number = self.graphs.capture_of(stream.native());
         let number = number.and_then(|number| {
@@ -104,6 +109,7 @@ impl<B: Backend> Graph<B> {
         };
         let Capture { stream, number, route, before } = capture;
         let ended = self.graphs.end(stream.native());
+        self.accelerator.captures().ended();
         exchange_current_stream(&self.accelerator.instance(), before);
         self.pools = self.accelerator.allocator().capture_ended(number, route);
         self.accelerator.capture_ended();

@@ -1,5 +1,6 @@
 //! Streams and their pools.
 
+mod captures;
 #[cfg(test)]
 #[cfg(loom)]
 pub(crate) mod modelled;
@@ -9,6 +10,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use self::captures::CaptureCount;
 use crate::backend::{Backend, StreamKind};
 use crate::sync::{Table, lock};
 use crate::types::{Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId};
@@ -166,6 +168,7 @@ pub(crate) struct Streams<B: Backend> {
     table: Table<StreamState<B>>,
     /// By priority.
     pools: Mutex<BTreeMap<i32, Pool<B>>>,
+    pub(crate) captures: CaptureCount,
 }
 
 /// The streams of one priority, handed out in turn.
@@ -176,7 +179,8 @@ struct Pool<B: Backend> {
 
 impl<B: Backend> Streams<B> {
     pub(crate) fn new(owner: Instance, backend: &'static B) -> Self {
-        Self { owner, backend, table: Table::default(), pools: Mutex::new(BTreeMap::new()) }
+        let (table, pools, captures) = Default::default();
+        Self { owner, backend, table, pools, captures }
     }
 
     pub(crate) fn get(&'static self, id: StreamId) -> Option<Stream<B>> {

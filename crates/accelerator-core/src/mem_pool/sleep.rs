@@ -52,6 +52,7 @@ impl<B: Backend> MemPool<B> {
     /// [`Statistics::paused_bytes`](crate::Statistics::paused_bytes).
     ///
     /// It must not be called from a callback of the allocator in a request to the same pool, for which it would wait.
+    /// Nor may another thread begin a capture meanwhile: the wait for its stream fails, and may break the capture.
     ///
     /// # Errors
     /// * [`Error::MemPool`] if the pool is not [pausable](crate::MemPoolOptions::pausable) or is paused already, or

@@ -144,11 +144,14 @@ impl<B: Backend> CachingAllocator<B> {
             MemPoolRequests::ThisThread => Applies::Thread(thread::current().id()),
             MemPoolRequests::Where(filter) => Applies::Filter(filter),
         };
-        self.device.begin_route(pool, applies).map(MemPoolRoute)
+        let route = self.device.begin_route(pool, applies)?;
+        self.streams.captures.begins(); // by other means than a `Graph`: those route requests first, as PyTorch does
+        Ok(MemPoolRoute(route))
     }
 
     /// Ends a route, and takes back its use of the pool. PyTorch: `endAllocateToPool`, `releasePool`.
     pub fn end_allocate_to_pool(&self, route: MemPoolRoute) {
+        self.streams.captures.ended();
         self.device.end_route(route.0);
     }
 

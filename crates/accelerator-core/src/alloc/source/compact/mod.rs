@@ -111,10 +111,11 @@ impl Source for CompactSource {
     /// Under this policy the arena is the shared one of the device or of the private pool, unless there are too many
     /// streams.
     fn enter<'a>(&self, context: &'a Context, (arena, request): Entry<'a>, stream: StreamId) -> Entry<'a> {
-        if arena.config().policy != Policy::Compact {
-            return (arena, request);
-        }
-        let shared = if arena.is_shared() { arena.id() } else { ArenaId::SHARED };
+        let shared = match arena.is_shared() {
+            true => arena.id(), // of a private pool, even if another thread has just changed the policy
+            false if arena.config().policy == Policy::Compact => ArenaId::SHARED,
+            false => return (arena, request),
+        };
         drop(arena);
         let entry = self.enter_shared(context, shared, request, stream);
         entry.unwrap_or_else(|| (context.arenas.of(ArenaId::of_stream(stream)).lock(), request))
