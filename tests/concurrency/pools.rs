@@ -8,7 +8,8 @@ use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, DevicePtr, Error, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests, Stream,
+    Accelerator, Allocation, CaptureMode, DevicePtr, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions,
+    MemPoolRequests, Stream,
 };
 use fastrand::Rng;
 
@@ -152,6 +153,33 @@ fn routes_end_while_others_allocate() {
         assert!(results.iter().all(Result::is_ok), "a thread failed");
     });
     assert!(!allocator.reserved_by_private_pools().is_empty(), "no request took a route");
+    check_empty(accelerator, None);
+    assert_eq!(accelerator.backend().used(), 0);
+}
+
+/// Threads capture graphs, whose pools go and leave their arenas to new ones, while others empty the cache. The memory
+/// of a graph went back then.
+#[test]
+fn graphs_keep_their_memory_while_pools_come_and_go() {
+    let accelerator = device();
+    let allocator = accelerator.allocator();
+    let round = |stream| {
+        let mut graph = Graph::new(accelerator).unwrap();
+        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+        drop([512, MIB, 12 * MIB].map(|bytes| accelerator.allocate(bytes, stream).unwrap()));
+        graph.capture_end().unwrap();
+        allocator.empty_cache().unwrap();
+        let held = allocator.reserved_by_private_pools()[&graph.pool().unwrap()].all;
+        assert_eq!((held.current, held.freed), (held.peak, 0), "memory of a graph went back");
+        graph.reset().unwrap();
+        allocator.empty_cache().unwrap();
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let stream = accelerator.dedicated_stream(0).unwrap();
+            scope.spawn(move || (0..ROUNDS / 30).for_each(|_| round(stream)));
+        }
+    });
     check_empty(accelerator, None);
     assert_eq!(accelerator.backend().used(), 0);
 }

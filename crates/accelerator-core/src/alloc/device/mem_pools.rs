@@ -87,9 +87,9 @@ impl DeviceAllocator {
     pub(crate) fn begin_route(&self, id: MemPoolId, applies: Applies) -> Result<RouteId> {
         let capture = self.current_capture()?;
         self.retain_pool(id, None)?;
-        if let Some(capture) = capture {
+        if capture.is_some() || self.mem_pools.is_held_by_graph(id) == Some(true) {
             let _reclaiming = lock(&self.reclaiming);
-            self.mem_pools.hold(capture, id);
+            capture.into_iter().for_each(|capture| self.mem_pools.hold(capture, id));
         }
         Ok(self.mem_pools.begin(id, applies, self.arenas()))
     }

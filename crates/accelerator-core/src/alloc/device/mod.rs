@@ -35,7 +35,8 @@ pub(crate) struct DeviceAllocator {
     memory: Memory,
     pending: PendingFrees,
     mem_pools: MemPools,
-    /// Held while free memory of live pools goes back, so that no capture begins to use it meanwhile.
+    /// Held while free memory of private pools goes back, so that no capture begins to use it meanwhile, and no arena
+    /// passes from a pool that is gone to a new one.
     reclaiming: Mutex<()>,
     shared_blocks: Arc<SharedBlocks>,
     pub(crate) hooks: Hooks,

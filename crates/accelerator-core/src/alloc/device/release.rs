@@ -100,7 +100,12 @@ impl DeviceAllocator {
         released.fold(Ok(()), Result::and)
     }
 
+    /// Gives the free memory of a released pool back, unless it is in use again.
     fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
+        let _reclaiming = lock(&self.reclaiming);
+        if !self.mem_pools.is_released(id) {
+            return Ok(());
+        }
         let arenas = self.mem_pools.arenas(id);
         let released = self.memory.release_pool(&arenas);
         self.memory.release_unused_addresses(&arenas);
