@@ -20,8 +20,8 @@ pub unsafe trait SegmentSource<P: DevicePtr>: Send + Sync {
     fn alloc(&self, len: NonZeroU64) -> DriverResult<P>;
 
     /// Gives memory back. Work that was submitted before may still use it. It must not call
-    /// [`empty_cache`](crate::CachingAllocator::empty_cache) or begin a capture on the same device, which would wait for
-    /// it.
+    /// [`empty_cache`](crate::CachingAllocator::empty_cache) or begin a capture on the same device, which would wait
+    /// for it.
     ///
     /// # Safety
     /// * `ptr` and `len` are those of one `alloc` of this source that has not been given back.
