@@ -1,6 +1,8 @@
 //! Fixed bugs, one file each.
 #![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
+#[path = "regression/captured_frees.rs"]
+mod captured_frees;
 #[path = "regression/captured_host_copies.rs"]
 mod captured_host_copies;
 #[path = "regression/careless_hooks.rs"]
@@ -21,3 +23,5 @@ mod foreign_buffers;
 mod frees_that_record;
 #[path = "regression/paused_pools.rs"]
 mod paused_pools;
+#[path = "regression/pool_sources.rs"]
+mod pool_sources;

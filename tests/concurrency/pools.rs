@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, CaptureMode, DevicePtr, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions,
+    Accelerator, Allocation, CaptureMode, DevicePtr, Error, Graph, Keep, MIB, MemPool, MemPoolId, MemPoolOptions,
     MemPoolRequests, Stream,
 };
 use fastrand::Rng;
@@ -266,4 +268,32 @@ fn a_pool_is_set_back_while_another_thread_allocates_in_it() {
     drop(pool);
     check_empty(accelerator, None);
     assert_eq!(accelerator.backend().used(), 0);
+}
+
+/// Each thread resumes both pools, in an order of its own.
+#[test]
+fn pools_are_resumed_in_any_order() {
+    let accelerator = device();
+    let options = MemPoolOptions { pausable: true, ..MemPoolOptions::default() };
+    let pools = [(); 2].map(|()| MemPool::new(accelerator, options.clone()).unwrap());
+    let (done, is_done) = channel();
+    let [first, second] = &pools;
+    thread::scope(|scope| {
+        for order in [[first, second], [second, first]] {
+            let done = done.clone();
+            scope.spawn(move || {
+                for _ in 0..ROUNDS / 10 {
+                    // The other thread may have paused or resumed one of them.
+                    let _ = MemPool::pause_all(order.map(|pool| (pool, Keep::Nothing)));
+                    let _ = MemPool::resume_all(&order);
+                }
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            if is_done.recv_timeout(Duration::from_secs(60)).is_err() {
+                std::process::abort(); // since threads that wait for each other cannot be joined
+            }
+        }
+    });
 }

@@ -8,6 +8,7 @@ use accelerator_conformance::{Call, Faulty, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, CaptureMode, Graph, MIB, MemPoolId, MemPoolRequests, Stream,
 };
+use accelerator_host::Host;
 
 /// A free blocked inside the driver kept other threads from finding memory that had become free.
 #[test]
@@ -84,4 +85,28 @@ fn a_free_records_nothing_in_a_capture_by_other_means() {
             drop(graphs.end(stream.native()).unwrap());
         })
     });
+}
+
+/// A copy of pinned memory records an event, too. Every request for pinned memory failed from then on.
+#[test]
+fn a_copy_records_nothing_in_a_capture_that_begins_meanwhile() {
+    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.stream(0).unwrap();
+    let mut buffer = device.allocate(4096, stream).unwrap();
+    let pinned = device.allocate_host(4096).unwrap();
+    let mut graph = Graph::new(device).unwrap();
+    let gate = device.backend().gate(Call::Record);
+    thread::scope(|scope| {
+        let copying = scope.spawn(|| buffer.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap());
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+        gate.open();
+        copying.join().unwrap();
+    });
+    drop(pinned);
+    graph.capture_end().unwrap();
+    drop(device.allocate_host(4096).unwrap());
+    stream.synchronize().unwrap();
+    device.host_allocator().empty_cache().unwrap();
+    assert_eq!(device.host_allocator().statistics().active_bytes.current, 0);
 }

@@ -1,4 +1,4 @@
-//! Memory of paused pools when driver calls fail.
+//! Memory of paused pools when driver calls fail, and when others give it back.
 
 use accelerator_conformance::{Call, Faulty};
 use accelerator_core::{Accelerator, AllocatorConfig, DriverErrorKind, Keep, MIB, MemPool, MemPoolOptions};
@@ -26,4 +26,32 @@ fn paused_memory_that_could_not_leave_is_given_up_once() {
     assert_eq!((paused(), device.allocator().statistics().reserved_bytes.all.current), (0, 0));
     // The limit has counted it once, too.
     drop(device.allocate(100 * MIB, stream).unwrap());
+}
+
+/// While contents were copied, memory that had become free could be trimmed, which the copy then used.
+#[test]
+fn nothing_is_trimmed_while_contents_are_copied() {
+    let device = Accelerator::new(Host::new(0, 400 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let guard = pool.use_pool();
+    let mut buffers: Vec<_> = (1..=4).map(|_| device.allocate(30 * MIB, stream).unwrap()).collect();
+    drop(guard);
+    for (value, buffer) in (1..).zip(&mut buffers) {
+        buffer.fill(value, stream).unwrap();
+    }
+    let mut kept = buffers.split_off(3);
+    let mut drop_one = |_| {
+        drop(buffers.pop());
+        pool.trim().unwrap();
+    };
+    let _ = pool.pause_with(Keep::Host, &mut drop_one).unwrap();
+    let _ = pool.resume_with(&mut drop_one).unwrap();
+    let mut bytes = vec![0; 30 << 20];
+    kept[0].read(0, &mut bytes, stream).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 4));
+    kept.clear();
+    drop(buffers);
+    pool.trim().unwrap();
+    assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 0);
 }

@@ -222,11 +222,27 @@ impl<B: Backend> EventPool<B> {
         self.streams.get(id).unwrap_or_else(|| unreachable!("every number has a stream")).native()
     }
 
-    /// Records an event, reusing the given one if there is one, after the work submitted to the stream so far. If that
-    /// fails, the event becomes idle.
+    /// As [`record`](Events::record), and reuses the given event if there is one. If it is not recorded, it becomes
+    /// idle.
     #[inline]
-    pub(crate) fn record_again(&self, event: Option<EventNumber>, stream: StreamId) -> DriverResult<EventNumber> {
-        self.record_on(event, self.stream(stream))
+    pub(crate) fn record_again(
+        &self,
+        event: Option<EventNumber>,
+        stream: StreamId,
+    ) -> DriverResult<Option<EventNumber>> {
+        let (stream, captures) = (self.stream(stream), &self.streams.captures);
+        let before = captures.read();
+        let is_captured = self.backend.is_capturing(stream);
+        if !matches!(is_captured, Ok(false)) {
+            event.into_iter().for_each(|event| self.take_back(event));
+            return is_captured.map(|_| None);
+        }
+        let event = self.record_on(event.or_else(|| self.take_idle()), stream)?;
+        // Otherwise another thread may have begun a capture in between.
+        if before.is_none_underway() && captures.read() == before {
+            return Ok(Some(event));
+        }
+        self.record_beside_captures(event, stream)
     }
 
     #[inline]
@@ -305,17 +321,7 @@ impl<B: Backend> Events for EventPool<B> {
 
     #[inline]
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
-        let (stream, captures) = (self.stream(stream), &self.streams.captures);
-        let before = captures.read();
-        if self.backend.is_capturing(stream)? {
-            return Ok(None);
-        }
-        let event = self.record_on(self.take_idle(), stream)?;
-        // Otherwise another thread may have begun a capture in between.
-        if before.is_none_underway() && captures.read() == before {
-            return Ok(Some(event));
-        }
-        self.record_beside_captures(event, stream)
+        self.record_again(None, stream)
     }
 
     #[inline]

@@ -12,7 +12,8 @@ use crate::types::{DevicePtr, DriverResult};
 /// [`Backend::alloc`](crate::Backend::alloc).
 #[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
 pub unsafe trait SegmentSource<P: DevicePtr>: Send + Sync {
-    /// Takes `len` bytes. The core holds no lock.
+    /// Takes `len` bytes. The core holds no lock. It must not request memory of the same device from the core: a
+    /// request that a limit refuses would wait for the one that called this.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is a normal result, as for

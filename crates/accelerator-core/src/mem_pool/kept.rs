@@ -199,9 +199,9 @@ impl<B: Backend> Kept<B> {
         };
         let (backend, stream) = (self.accelerator.backend(), self.accelerator.default_stream());
         stream.refuse_capture()?;
-        // SAFETY: The pool has mapped pages at the piece, which nothing else uses while the pool is closed. The block
-        // has as many bytes there, and is not used before `synchronize` has returned. No graph has the copy, since the
-        // stream does not capture.
+        // SAFETY: The pool has mapped pages at the piece, which nothing else uses while the pool is closed, and which
+        // stay while it counts as copied. The block has as many bytes there, and is not used before `synchronize` has
+        // returned. No graph has the copy, since the stream does not capture.
         let copied = unsafe { backend.copy(to, from, piece.len, stream.native()) };
         copied.and(backend.synchronize(stream.native()))
     }

@@ -118,7 +118,8 @@ impl<B: Backend> MemPool<B> {
     }
 
     /// Waits for the streams that still use freed blocks of the pool, and gives all of its free memory back to the
-    /// driver. The pool goes on as before.
+    /// driver. The pool goes on as before. While its contents are being copied, because it is paused or resumed, all of
+    /// its memory stays.
     ///
     /// # Errors
     /// As for [`CachingAllocator::trim_pool`](crate::CachingAllocator::trim_pool).

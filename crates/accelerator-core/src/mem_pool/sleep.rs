@@ -52,6 +52,7 @@ impl<B: Backend> MemPool<B> {
     /// [`Statistics::paused_bytes`](crate::Statistics::paused_bytes).
     ///
     /// It must not be called from a callback of the allocator in a request to the same pool, for which it would wait.
+    /// In requests to two pools, callbacks that pause each other's pool would wait for each other.
     /// Nor may another thread begin a capture meanwhile: the wait for its stream fails, and may break the capture.
     ///
     /// # Errors
@@ -90,6 +91,7 @@ impl<B: Backend> MemPool<B> {
             drop(closed);
         } else {
             std::mem::forget(closed);
+            allocator.set_copied(self.id, false);
             *kept = Some(contents);
         }
         let bytes = runs.iter().map(|(_, len)| len).sum();
@@ -143,7 +145,13 @@ impl<B: Backend> MemPool<B> {
                 return Err(pool.problem("is given twice"));
             }
         }
-        let mut resuming = pools.iter().map(|pool| pool.begin_resume()).collect::<Result<Vec<_>>>()?;
+        // Locked in the same order by all threads.
+        let mut order: Vec<usize> = (0..pools.len()).collect();
+        order.sort_unstable_by_key(|place| pools[*place].id);
+        let begun = order.iter().map(|place| Ok((*place, pools[*place].begin_resume()?)));
+        let mut resuming = begun.collect::<Result<Vec<_>>>()?;
+        resuming.sort_unstable_by_key(|(place, _)| *place);
+        let mut resuming: Vec<_> = resuming.into_iter().map(|(_, resuming)| resuming).collect();
         resuming.iter_mut().try_for_each(Resuming::map)?;
         resuming.into_iter().map(|resuming| resuming.restore(&mut |_| ())).collect()
     }
@@ -153,7 +161,9 @@ impl<B: Backend> MemPool<B> {
         if kept.is_none() {
             return Err(self.problem("is not paused"));
         }
-        let bytes = self.accelerator.allocator().paused_bytes(self.id);
+        let allocator = self.accelerator.allocator();
+        allocator.set_copied(self.id, true);
+        let bytes = allocator.paused_bytes(self.id);
         Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false })
     }
 
@@ -211,5 +221,6 @@ impl<B: Backend> Drop for Resuming<'_, B> {
             // Pages that the driver refuses to take stay, and the next resume finds them.
             let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
         }
+        self.pool.accelerator.allocator().set_copied(self.pool.id, false);
     }
 }

@@ -179,7 +179,7 @@ impl<B: Backend> PinnedBuffer<B> {
         // Taken out while it is recorded, so that the driver is not called under the lock.
         let earlier = take_of(&mut lock(&self.shared).reads, stream);
         let event = self.copy_end(earlier, stream)?;
-        lock(&self.shared).reads.push((stream.id(), event));
+        lock(&self.shared).reads.extend(event.map(|event| (stream.id(), event)));
         Ok(())
     }
 
@@ -195,17 +195,22 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn writing(&mut self, stream: Stream<B>) -> DriverResult<()> {
         let earlier = take_of(&mut self.writes, stream);
         let event = self.copy_end(earlier, stream)?;
-        self.writes.push((stream.id(), event));
+        self.writes.extend(event.map(|event| (stream.id(), event)));
         *self.settled.get_mut() = false;
         Ok(())
     }
 
     /// Records an event right after the copy that was just submitted, reusing the event of an earlier copy if there is
     /// one. If the driver cannot record it, waits for the copy before returning the error, since nothing else knows of
-    /// the copy. If that fails too, records the stream as a user of the buffer.
-    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<EventNumber> {
+    /// the copy. If that fails, too, or if another thread has begun to capture the stream, records the stream as a user
+    /// of the buffer.
+    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<Option<EventNumber>> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream.id());
-        if recorded.is_err() && self.allocator.streams.backend.synchronize(stream.native()).is_err() {
+        let is_known = match &recorded {
+            Ok(event) => event.is_some(),
+            Err(_) => self.allocator.streams.backend.synchronize(stream.native()).is_ok(),
+        };
+        if !is_known {
             lock(&self.shared).note(stream.id());
         }
         recorded

@@ -205,6 +205,11 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.close_pool(pool)
     }
 
+    /// [`DeviceAllocator::set_copied`](crate::alloc::device::DeviceAllocator::set_copied).
+    pub(crate) fn set_copied(&self, pool: MemPoolId, is_copied: bool) {
+        self.device.set_copied(pool, is_copied);
+    }
+
     pub(crate) fn open_pool(&self, pool: MemPoolId) {
         self.device.open_pool(pool);
     }

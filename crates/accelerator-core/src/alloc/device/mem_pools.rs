@@ -118,7 +118,7 @@ impl DeviceAllocator {
             && let Some(own) = held.first()
         {
             let arenas = self.mem_pools.arenas(*own);
-            self.pending.end_deferred_of(&self.memory, |block| arenas.contains(&block.arena));
+            self.pending.end_deferred_of(&self.memory, capture, |block| arenas.contains(&block.arena));
         }
         held
     }

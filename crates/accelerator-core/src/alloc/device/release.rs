@@ -68,9 +68,20 @@ impl DeviceAllocator {
         reclaimed.fold(Ok(()), Result::and)
     }
 
-    /// Gives the free memory of a live private pool back, unless a graph has come to hold it.
+    /// Gives the free memory of a live private pool back, unless a graph has come to hold it, or its contents are being
+    /// copied.
     pub(super) fn reclaim(&self, id: MemPoolId) -> Result<()> {
         let _reclaiming = lock(&self.reclaiming);
+        if self.mem_pools.is_copied(id) { Ok(()) } else { self.release_unless_held(id) }
+    }
+
+    /// As [`reclaim`](Self::reclaim), for the thread that closed the pool and copies its contents.
+    pub(super) fn reclaim_closed(&self, id: MemPoolId) -> Result<()> {
+        let _reclaiming = lock(&self.reclaiming);
+        self.release_unless_held(id)
+    }
+
+    fn release_unless_held(&self, id: MemPoolId) -> Result<()> {
         match self.mem_pools.is_held_by_graph(id) {
             Some(false) => self.memory.release_pool(&self.mem_pools.arenas(id)),
             _ => Ok(()),
@@ -102,14 +113,16 @@ impl DeviceAllocator {
 
     /// Gives the free memory of a released pool back, unless it is in use again.
     fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
-        let _reclaiming = lock(&self.reclaiming);
+        let reclaiming = lock(&self.reclaiming);
         if !self.mem_pools.is_released(id) {
             return Ok(());
         }
         let arenas = self.mem_pools.arenas(id);
         let released = self.memory.release_pool(&arenas);
         self.memory.release_unused_addresses(&arenas);
-        self.mem_pools.forget_if_empty(id, self.arenas());
+        let source = self.mem_pools.forget_if_empty(id, self.arenas());
+        drop(reclaiming);
+        drop(source);
         released
     }
 

@@ -5,6 +5,7 @@ use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
 use crate::alloc::source::Failure;
 use crate::sync::Step;
+use crate::sync::primitives::lock;
 use crate::types::{Error, MemPoolId, OutOfMemoryCause, Result};
 
 impl DeviceAllocator {
@@ -35,6 +36,7 @@ impl DeviceAllocator {
             return Err(self.pool_error(id, "cannot be paused while a graph is being captured"));
         }
         self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))?;
+        self.set_copied(id, true);
         let shared = self.refuse_shared(id, "cannot be paused while its memory is shared with other processes");
         shared.inspect_err(|_| self.open_pool(id))
     }
@@ -45,6 +47,12 @@ impl DeviceAllocator {
         if is_shared { Err(self.pool_error(id, problem)) } else { Ok(()) }
     }
 
+    /// Begins or ends to keep the pages of a closed pool while its contents are copied.
+    pub(crate) fn set_copied(&self, id: MemPoolId, is_copied: bool) {
+        let _reclaiming = lock(&self.reclaiming); // no other thread is giving pages of it back then
+        self.mem_pools.set_copied(id, is_copied);
+    }
+
     pub(crate) fn open_pool(&self, id: MemPoolId) {
         self.mem_pools.open(id, self.arenas());
     }
@@ -52,7 +60,7 @@ impl DeviceAllocator {
     /// Gives free memory of a closed pool back, unless a graph may use it.
     pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<()> {
         self.wait_for_pool(id)?;
-        self.reclaim(id)
+        self.reclaim_closed(id)
     }
 
     /// Returns where the pages of a pool are: runs of adjacent pages, each with the start of its reservation, the

@@ -12,6 +12,7 @@ use crate::alloc::pending::PendingBlock;
 use crate::alloc::settings::Request;
 use crate::alloc::source::Entry;
 use crate::alloc::stats::Counting;
+use crate::sync::primitives::lock;
 use crate::sync::{Guard, Step};
 use crate::types::{Result, StreamId};
 
@@ -54,18 +55,32 @@ impl DeviceAllocator {
             Unroutable::Paused(pool) => self.paused(pool),
             Unroutable::Driver(error) => self.memory.context.error(error),
         })?;
+        if let Some(lease) = &lease {
+            self.hold_for_capture(lease, stream)?;
+        }
         let arena = self.arenas().of(lease.as_ref().map_or(id, |lease| lease.arena)).lock();
         let request = NonZeroU64::new(request.requested).map_or(request, |requested| arena.request(requested));
         let entry = self.memory.enter((arena, request), stream);
         match lease.as_ref().filter(|lease| lease.arena != entry.0.id()) {
             None => Ok((lease, entry)),
             Some(refused) => {
-                let own = self.mem_pools.arena_of_stream(refused, stream, self.arenas());
                 drop(entry);
+                let own = self.mem_pools.arena_of_stream(refused, stream, self.arenas());
                 let arena = self.arenas().of(own.unwrap_or(refused.arena)).lock();
                 Ok((lease, (arena, request)))
             }
         }
+    }
+
+    /// In a capture, makes the graph hold the pool of a request, to which the route of another thread may lead.
+    fn hold_for_capture(&self, lease: &Lease<'_>, stream: StreamId) -> Result<()> {
+        if let Some(capture) = self.capture_of(stream)?
+            && !self.mem_pools.holds(capture, lease)
+        {
+            let _reclaiming = lock(&self.reclaiming);
+            self.mem_pools.hold(capture, lease.pool);
+        }
+        Ok(())
     }
 
     /// Allocates in the arena that serves the request.

@@ -47,6 +47,8 @@ struct MemPool {
     /// Whether its memory can be paused.
     pausable: bool,
     is_paused: bool,
+    /// Whether its contents are being copied, so that its free pages must stay, too.
+    is_copied: bool,
     /// How many graphs hold it. Their replays use memory that is free now.
     graphs: u32,
     /// Whether graphs that are captured by other means may hold it.
@@ -86,7 +88,7 @@ impl MemPool {
 /// A request that uses a pool.
 pub(crate) struct Lease<'a> {
     pools: &'a MemPools,
-    pool: MemPoolId,
+    pub(crate) pool: MemPoolId,
     /// The arena that serves the request.
     pub(crate) arena: ArenaId,
     _inside: Step<'a>,
@@ -275,8 +277,20 @@ impl MemPools {
     pub(crate) fn open(&self, id: MemPoolId, arenas: &Arenas) {
         let mut state = lock(&self.0);
         let Some(pool) = state.pools.get_mut(&id) else { return };
-        pool.is_paused = false;
+        (pool.is_paused, pool.is_copied) = (false, false);
         pool.arenas.iter().filter_map(|(_, arena)| arenas.gate(*arena)).for_each(Gate::open);
+    }
+
+    /// Notes whether the contents of a closed pool are being copied.
+    pub(crate) fn set_copied(&self, id: MemPoolId, is_copied: bool) {
+        if let Some(pool) = lock(&self.0).pools.get_mut(&id) {
+            pool.is_copied = is_copied;
+        }
+    }
+
+    /// Returns whether the contents of a pool are being copied, so that its free pages must stay, too.
+    pub(crate) fn is_copied(&self, id: MemPoolId) -> bool {
+        lock(&self.0).pools.get(&id).is_some_and(|pool| pool.is_copied)
     }
 
     /// Returns whether a pool is paused.
@@ -296,6 +310,12 @@ impl MemPools {
     /// Notes that a capture is over. Returns the pools that its graph holds.
     pub(crate) fn capture_ended(&self, capture: u64) -> Vec<MemPoolId> {
         lock(&self.0).captures.remove(&capture).unwrap_or_default()
+    }
+
+    /// Returns whether the graph of a capture underway holds the pool of a request. There is none if the capture began
+    /// by other means.
+    pub(crate) fn holds(&self, capture: u64, lease: &Lease<'_>) -> bool {
+        lock(&self.0).captures.get(&capture).is_none_or(|held| held.contains(&lease.pool))
     }
 
     /// Makes the graph of a capture underway hold a pool, once.
@@ -353,17 +373,19 @@ impl MemPools {
         arenas.map(|(_, arena)| *arena).collect()
     }
 
-    /// Forgets a released pool once it has no memory.
-    pub(crate) fn forget_if_empty(&self, id: MemPoolId, arenas: &Arenas) {
+    /// Forgets a released pool once it has no memory. Returns its source, which is the user's, so that the caller drops
+    /// it with no lock held.
+    pub(crate) fn forget_if_empty(&self, id: MemPoolId, arenas: &Arenas) -> Option<Arc<dyn OwnSegments>> {
         let mut state = lock(&self.0);
-        let Some(pool) = state.pools.get(&id) else { return };
+        let pool = state.pools.get(&id)?;
         let is_idle = pool.uses == 0 && pool.requests == 0;
         if is_idle && pool.arenas.iter().all(|(_, arena)| arenas.of(*arena).lock().is_empty()) {
             let forgotten = state.pools.remove(&id);
             for (_, arena) in forgotten.iter().flat_map(|pool| &pool.arenas) {
                 arenas.remove_private(*arena);
             }
-            drop(state); // before the pool, whose source is the user's
+            return forgotten?.source;
         }
+        None
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Deferred {
     /// The capture that the free is part of.
     capture: u64,
     /// A node after each use, and one after the work of the block's own stream; empty if the graph does not show when
-    /// the uses are over.
+    /// all uses are over.
     marks: Vec<u64>,
 }
 
@@ -68,7 +68,8 @@ impl PendingFrees {
         let (stream, reuses) = (arena.stream_of(block.block), arena.config().graph_capture_record_stream_reuse);
         drop(arena);
         let mut deferred = Deferred { block, stream, users, capture, marks: Vec::new() };
-        if reuses {
+        // The graph does not order work from before the capture, which has events to wait for.
+        if reuses && deferred.users.iter().all(|user| user.is_captured) {
             let mut streams = vec![stream];
             streams.extend(deferred.users.iter().map(|user| user.stream));
             let marked = streams.into_iter().map(|stream| events.mark(stream).ok().flatten());
@@ -106,8 +107,13 @@ impl PendingFrees {
     /// Lets the deferred frees take effect whose captures are over.
     #[cold]
     pub(super) fn end_deferred(&self, memory: &Memory, queues: &mut Queues) {
-        let underway = lock(&self.captures.underway).clone();
-        let ended = self.take_deferred(|free| underway.iter().all(|(number, _)| *number != free.capture));
+        let ended = {
+            // In this order: the capture of a free that has arrived is known by then.
+            let mut arriving = lock(&self.arriving);
+            let underway = lock(&self.captures.underway);
+            let has_ended = |free: &mut Deferred| underway.iter().all(|(number, _)| *number != free.capture);
+            arriving.deferred.extract_if(.., has_ended).collect()
+        };
         self.carry_out(memory, queues, ended);
     }
 
@@ -118,10 +124,10 @@ impl PendingFrees {
         }
     }
 
-    /// Lets the deferred frees of these blocks take effect, because their capture is over.
-    pub(crate) fn end_deferred_of(&self, memory: &Memory, is_chosen: impl Fn(PendingBlock) -> bool) {
+    /// Lets the deferred frees of these blocks take effect that were part of this capture, which is over.
+    pub(crate) fn end_deferred_of(&self, memory: &Memory, capture: u64, is_chosen: impl Fn(PendingBlock) -> bool) {
         let mut queues = self.queues.lock();
-        let ended = self.take_deferred(|free| is_chosen(free.block));
+        let ended = self.take_deferred(|free| free.capture == capture && is_chosen(free.block));
         self.carry_out(memory, &mut queues, ended);
     }
 

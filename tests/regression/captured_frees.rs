@@ -1,0 +1,96 @@
+//! Frees in captures, and the pools that graphs hold.
+
+use std::num::NonZeroU64;
+use std::thread;
+
+use accelerator_conformance::Sim;
+use accelerator_core::{
+    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
+    Stream,
+};
+
+fn device() -> &'static Accelerator<Sim> {
+    let config = AllocatorConfig::default().updated("graph_capture_record_stream_reuse:True").unwrap();
+    Accelerator::new(Sim::new(1 << 30), 0, config).unwrap()
+}
+
+fn active(device: &Accelerator<Sim>) -> i64 {
+    device.allocator().statistics().active_bytes.all.current
+}
+
+fn begin(device: &'static Accelerator<Sim>, stream: Stream<Sim>, pool: MemPoolId) -> Graph<Sim> {
+    let mut graph = Graph::new(device).unwrap();
+    graph.capture_begin(stream, Some(pool), CaptureMode::Relaxed).unwrap();
+    graph
+}
+
+/// The block was free as soon as the other capture ended, although streams of this one had not joined.
+#[test]
+fn the_end_of_a_capture_ends_no_free_of_another_in_the_same_pool() {
+    let device = device();
+    let allocator = device.allocator();
+    let [one, other, side] = [(); 3].map(|()| device.stream(0).unwrap());
+    let pool = MemPoolId::next_user();
+    allocator.retain_pool(pool).unwrap();
+    let mut first = begin(device, one, pool);
+    let mut second = begin(device, other, pool);
+    side.wait_stream(other).unwrap();
+    let block = allocator.allocate(NonZeroU64::new(MIB).unwrap(), other).unwrap();
+    allocator.record_use(&block, side).unwrap();
+    allocator.free(block).unwrap();
+    assert_eq!(active(device), MIB as i64);
+    first.capture_end().unwrap();
+    assert_eq!(active(device), MIB as i64, "the other capture goes on");
+    other.wait_stream(side).unwrap();
+    second.capture_end().unwrap();
+    drop(allocator.allocate(NonZeroU64::new(512).unwrap(), one).map(|block| allocator.free(block)));
+    assert_eq!(active(device), 0);
+}
+
+/// The graph orders what a stream captures after what the other captured, but not after the other's earlier work.
+#[test]
+fn a_use_from_before_a_capture_is_awaited_although_its_stream_joins() {
+    let device = device();
+    let allocator = device.allocator();
+    let [stream, user] = [(); 2].map(|()| device.stream(0).unwrap());
+    let pool = MemPoolId::next_user();
+    allocator.retain_pool(pool).unwrap();
+    let block = {
+        let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::All).unwrap();
+        let block = allocator.allocate(NonZeroU64::new(MIB).unwrap(), stream).unwrap();
+        allocator.end_allocate_to_pool(route);
+        block
+    };
+    allocator.record_use(&block, user).unwrap();
+    let mut graph = begin(device, stream, pool);
+    let fill = |on| device.allocate(512, on).unwrap().fill(1, on).unwrap();
+    fill(stream);
+    user.wait_stream(stream).unwrap();
+    fill(user);
+    allocator.free(block).unwrap();
+    stream.wait_stream(user).unwrap();
+    fill(stream);
+    assert!(active(device) >= MIB as i64, "work of before the capture may still use the block");
+    graph.capture_end().unwrap();
+}
+
+/// The memory went back when that thread had done with its pool.
+#[test]
+fn a_graph_holds_a_pool_to_which_another_thread_led_its_requests() {
+    let device = device();
+    let stream = device.stream(0).unwrap();
+    let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+    let mut graph = Graph::new(device).unwrap();
+    graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+    let route = thread::scope(|scope| {
+        let begun = scope.spawn(|| device.allocator().begin_allocate_to_pool(pool.id(), MemPoolRequests::All).unwrap());
+        begun.join().unwrap()
+    });
+    drop(device.allocate(MIB, stream).unwrap());
+    device.allocator().end_allocate_to_pool(route);
+    graph.capture_end().unwrap();
+    assert!(matches!(pool.trim(), Err(Error::MemPool { .. })), "a replay may use its free memory");
+    graph.reset().unwrap();
+    pool.trim().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}
