@@ -1,12 +1,14 @@
 //! Bugs that a review of expandable segments found.
 
+use std::num::NonZeroU64;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, Recording, TraceAction,
+    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, MemPool,
+    MemPoolOptions, MemPoolRequests, Recording, TraceAction,
 };
 use accelerator_host::{Host, launch};
 use tracing::span::{Attributes, Id, Record};
@@ -184,4 +186,25 @@ fn missing_virtual_memory_is_reported_once_and_outside_locks() {
         assert_eq!(TOLD.load(Ordering::Relaxed), 1);
         assert!(!device.allocator().statistics().expandable_segments);
     });
+}
+
+/// Pages between two blocks had no memory at the checkpoint, and have it at the restore.
+#[test]
+fn a_checkpoint_with_a_gap_is_restored_when_the_gap_is_filled() {
+    let device = device(Sim::new(GIB), EXPANDABLE);
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+    let route = pool.use_pool_for(MemPoolRequests::All).unwrap();
+    let allocate = |mib: u64| allocator.allocate(NonZeroU64::new(mib * MIB).unwrap(), stream).unwrap();
+    let [first, between, last] = [20, 40, 60].map(allocate);
+    allocator.free(between).unwrap();
+    pool.trim().unwrap();
+    let addresses = [&first, &last].map(|block| block.ptr());
+    let checkpoint = allocator.checkpoint_pool(pool.id()).unwrap();
+    let between = allocate(40);
+    [first, between].into_iter().for_each(|block| allocator.free(block).unwrap());
+    let restored = allocator.restore_pool(&checkpoint, vec![last]).unwrap();
+    assert_eq!(restored.iter().map(|block| block.ptr()).collect::<Vec<_>>(), addresses);
+    restored.into_iter().for_each(|block| allocator.free(block).unwrap());
+    drop(route);
 }

@@ -231,9 +231,16 @@ impl<B: Backend> Accelerator<B> {
 
     /// Does what waited for the end of captures, as far as it can be done now.
     pub(crate) fn capture_ended(&self) {
-        let mut waiting = std::mem::take(&mut *lock(&self.after_captures)); // done without the lock
-        waiting.retain_mut(|done| !done());
-        lock(&self.after_captures).extend(waiting);
+        loop {
+            let before = self.captures().read();
+            let mut waiting = std::mem::take(&mut *lock(&self.after_captures)); // done without the lock
+            waiting.retain_mut(|done| !done());
+            lock(&self.after_captures).extend(waiting);
+            // Otherwise a capture has ended meanwhile, whose thread did not find what was taken out here.
+            if self.captures().read() == before {
+                break;
+            }
+        }
     }
 
     /// Returns the value with this name if it is in use, and otherwise makes it.

@@ -43,8 +43,9 @@ pub(super) struct Link {
     socket: OwnedFd,
     /// The name of the other process's server.
     server: Secret,
-    /// The number of imports so far. Held while the process is asked, so that its answers belong together.
-    asked: Mutex<u64>,
+    /// The number of imports so far. Held while the process is asked, so that its answers belong together. `None` once
+    /// an answer did not come, or not whole: what comes later would be taken for the answer to the next import.
+    asked: Mutex<Option<u64>>,
 }
 
 /// Begins an import.
@@ -55,7 +56,7 @@ pub(crate) fn open(source: &Source<'_>) -> Result<(Connection, Description), Sha
             refuse_own(&name)?;
             let link = Link::to(&name)?;
             let opened = link.import(&secret);
-            if matches!(opened, Err(SharingProblem::Gone | SharingProblem::NoAnswer | SharingProblem::System { .. })) {
+            if !matches!(opened, Ok(_) | Err(SharingProblem::Withdrawn)) {
                 // Answers may still come over this connection. The next import makes another one.
                 lock(&OfProcess::this().links).remove(&name);
             }
@@ -70,7 +71,7 @@ pub(crate) fn open(source: &Source<'_>) -> Result<(Connection, Description), Sha
 
 impl Link {
     fn new(socket: OwnedFd, server: Secret) -> Arc<Self> {
-        Arc::new(Self { process: std::process::id(), socket, server, asked: Mutex::new(0) })
+        Arc::new(Self { process: std::process::id(), socket, server, asked: Mutex::new(Some(0)) })
     }
 
     /// Returns the connection to the server with this name.
@@ -89,13 +90,15 @@ impl Link {
     /// Begins an import.
     fn import(self: Arc<Self>, secret: &Secret) -> Result<(Connection, Description), SharingProblem> {
         let mut asked = lock(&self.asked);
-        *asked += 1;
-        let number = *asked;
+        let number = asked.take().ok_or(SharingProblem::NoAnswer)? + 1;
         // The first request tells the server what to watch if the connection closes.
         let own = if number == 1 { pidfd_open(getpid(), PidfdFlags::empty()).ok() } else { None };
         let own: Vec<_> = own.iter().map(AsFd::as_fd).collect();
         socket::send(self.socket.as_fd(), &Request { number, secret: Some(*secret) }.to_bytes(), &own)?;
         let described = self.description();
+        if matches!(described, Ok(_) | Err(SharingProblem::Withdrawn)) {
+            *asked = Some(number);
+        }
         drop(asked);
         // The process counts the import from its answer on, so an error ends it, too.
         let connection = Connection { link: self, number };
@@ -169,4 +172,25 @@ fn connected(name: &Secret) -> Result<OwnedFd, SharingProblem> {
     })?;
     // Once a process has ended, anybody can take the name.
     if socket::is_trusted(&socket) { Ok(socket) } else { Err(SharingProblem::Gone) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, server) = pair.unwrap();
+        socket::limit(&ours, Duration::from_millis(20)).unwrap();
+        let link = Link::new(ours, [0; RANDOM]);
+        let import = || Arc::clone(&link).import(&[1; RANDOM]).map(drop);
+        socket::send(server.as_fd(), WITHDRAWN, &[]).unwrap();
+        assert_eq!(import(), Err(SharingProblem::Withdrawn));
+        assert_eq!(import(), Err(SharingProblem::NoAnswer));
+        socket::send(server.as_fd(), WITHDRAWN, &[]).unwrap(); // the answer to the second import
+        assert_eq!(import(), Err(SharingProblem::NoAnswer), "the third import has no answer");
+    }
 }

@@ -131,7 +131,10 @@ impl Store {
             let mut unused = Vec::new();
             for block in &old.blocks {
                 let free = self.free_at(segment, block.offset, block.size);
-                let (free, _) = free.unwrap_or_else(|| unreachable!("all of its memory is free"));
+                let (free, ahead) = free.unwrap_or_else(|| unreachable!("all of its memory is free"));
+                // Pages ahead of it may have had no memory then.
+                let (gap, free) = self.cut_off(free, ahead, old.pool, clock)?;
+                unused.extend(gap);
                 let taken = self.take_exactly(free, block.size, old.pool, clock)?;
                 if block.is_allocated { allocated.push(taken) } else { unused.push(taken.block) }
             }
