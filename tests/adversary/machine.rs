@@ -78,12 +78,11 @@ impl Machine {
     pub(crate) fn run(&mut self, ops: &[Op], plan: Plan) -> u64 {
         self.fails = plan != Plan::None;
         self.device.backend().fail(plan);
-        for (number, op) in ops.iter().enumerate() {
+        for op in ops {
             self.step(op);
             self.judge();
-            // The walk through all blocks would take a third of the time.
             #[cfg(debug_assertions)]
-            if number % 4 == 0 && !self.is_shared {
+            if !self.is_shared {
                 self.device.allocator().check();
             }
         }

@@ -15,6 +15,7 @@ use accelerator_core::{
 };
 use fastrand::Rng;
 
+use super::readers::read_while;
 use super::{Live, THREADS, check_empty, device};
 
 const ROUNDS: u64 = 30_000;
@@ -121,38 +122,31 @@ fn threads_have_pools_of_their_own() {
 #[test]
 fn routes_end_while_others_allocate() {
     let accelerator = device();
-    let allocator = accelerator.allocator();
-    let (live, stop) = (Live::default(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let workers = [1, 2, 3].map(|seed| {
-            let live = &live;
-            scope.spawn(move || {
-                let own = accelerator.dedicated_stream(0).unwrap();
-                let mut random = Rng::with_seed(seed);
-                for _ in 0..ROUNDS {
-                    let allocation = allocate(accelerator, 1 + random.u64(..3 * MIB), own, live);
-                    allocation.into_iter().for_each(|one| free(accelerator, one, live));
-                }
-            })
-        });
-        scope.spawn(|| {
-            let mut nth = 0_u64;
-            while !stop.load(Ordering::Relaxed) {
-                let requests = match nth % 2 {
-                    0 => MemPoolRequests::All,
-                    _ => MemPoolRequests::Where(Box::new(|stream| stream.get() % 2 == 0)),
-                };
-                let id = MemPoolId::next_user();
-                let route = allocator.begin_allocate_to_pool(id, requests).unwrap();
-                thread::yield_now();
-                allocator.end_allocate_to_pool(route);
-                allocator.empty_pool_cache(id).unwrap();
-                nth += 1;
+    let (allocator, live) = (accelerator.allocator(), &Live::default());
+    let work = [1, 2, 3].map(|seed| {
+        move || {
+            let own = accelerator.dedicated_stream(0).unwrap();
+            let mut random = Rng::with_seed(seed);
+            for _ in 0..ROUNDS {
+                let allocation = allocate(accelerator, 1 + random.u64(..3 * MIB), own, live);
+                allocation.into_iter().for_each(|one| free(accelerator, one, live));
             }
-        });
-        let results = workers.map(thread::ScopedJoinHandle::join);
-        stop.store(true, Ordering::Relaxed);
-        assert!(results.iter().all(Result::is_ok), "a thread failed");
+        }
+    });
+    read_while(work, 1, |over| {
+        let mut nth = 0_u64;
+        while !over.load(Ordering::Relaxed) {
+            let requests = match nth % 2 {
+                0 => MemPoolRequests::All,
+                _ => MemPoolRequests::Where(Box::new(|stream| stream.get() % 2 == 0)),
+            };
+            let id = MemPoolId::next_user();
+            let route = allocator.begin_allocate_to_pool(id, requests).unwrap();
+            thread::yield_now();
+            allocator.end_allocate_to_pool(route);
+            allocator.empty_pool_cache(id).unwrap();
+            nth += 1;
+        }
     });
     assert!(!allocator.reserved_by_private_pools().is_empty(), "no request took a route");
     check_empty(accelerator, None);
@@ -191,31 +185,25 @@ fn graphs_keep_their_memory_while_pools_come_and_go() {
 #[test]
 fn streams_come_to_pools_while_another_thread_changes_the_policy() {
     let accelerator = device();
-    let allocator = accelerator.allocator();
-    let (live, stop) = (Live::default(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let policies = ["policy:compact", "policy:pytorch"].map(|text| allocator.config().updated(text).unwrap());
-            for config in policies.into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                allocator.set_config(config);
-            }
-        });
-        let allocating = scope.spawn(|| {
-            for _ in 0..ROUNDS {
-                let id = MemPoolId::next_user();
-                let route = allocator.begin_allocate_to_pool(id, MemPoolRequests::ThisThread).unwrap();
-                let blocks = [0, 1].map(|priority| {
-                    let stream = accelerator.stream(priority).unwrap();
-                    allocate(accelerator, 2 * MIB, stream, &live)
-                });
-                blocks.into_iter().flatten().for_each(|one| free(accelerator, one, &live));
-                allocator.end_allocate_to_pool(route);
-                allocator.empty_pool_cache(id).unwrap();
-            }
-        });
-        let allocated = allocating.join();
-        stop.store(true, Ordering::Relaxed);
-        allocated.unwrap();
+    let (allocator, live) = (accelerator.allocator(), Live::default());
+    let work = || {
+        for _ in 0..ROUNDS {
+            let id = MemPoolId::next_user();
+            let route = allocator.begin_allocate_to_pool(id, MemPoolRequests::ThisThread).unwrap();
+            let blocks = [0, 1].map(|priority| {
+                let stream = accelerator.stream(priority).unwrap();
+                allocate(accelerator, 2 * MIB, stream, &live)
+            });
+            blocks.into_iter().flatten().for_each(|one| free(accelerator, one, &live));
+            allocator.end_allocate_to_pool(route);
+            allocator.empty_pool_cache(id).unwrap();
+        }
+    };
+    read_while([work], 1, |over| {
+        let policies = ["policy:compact", "policy:pytorch"].map(|text| allocator.config().updated(text).unwrap());
+        for config in policies.into_iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+            allocator.set_config(config);
+        }
     });
     check_empty(accelerator, None);
     allocator.empty_cache().unwrap();

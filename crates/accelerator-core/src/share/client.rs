@@ -56,7 +56,7 @@ pub(crate) fn open(source: &Source<'_>) -> Result<(Connection, Description), Sha
             refuse_own(&name)?;
             let link = Link::to(&name)?;
             let opened = link.import(&secret);
-            if !matches!(opened, Ok(_) | Err(SharingProblem::Withdrawn)) {
+            if !is_answered(&opened) {
                 // Answers may still come over this connection. The next import makes another one.
                 lock(&OfProcess::this().links).remove(&name);
             }
@@ -96,7 +96,7 @@ impl Link {
         let own: Vec<_> = own.iter().map(AsFd::as_fd).collect();
         socket::send(self.socket.as_fd(), &Request { number, secret: Some(*secret) }.to_bytes(), &own)?;
         let described = self.description();
-        if matches!(described, Ok(_) | Err(SharingProblem::Withdrawn)) {
+        if is_answered(&described) {
             *asked = Some(number);
         }
         drop(asked);
@@ -123,6 +123,11 @@ impl Link {
         description.check()?;
         Ok(description)
     }
+}
+
+/// Whether an import has got its whole answer.
+fn is_answered<T>(import: &Result<T, SharingProblem>) -> bool {
+    matches!(import, Ok(_) | Err(SharingProblem::Withdrawn))
 }
 
 impl Connection {

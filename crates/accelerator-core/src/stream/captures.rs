@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts the captures that are underway or about to begin, and how often one has begun or ended.
 ///
 /// Whoever begins a capture counts it before the driver does so. Where the driver orders a call after the begin of a
-/// capture, the caller sees that count afterwards.
+/// capture, the caller sees that count afterwards. It is no atomic of the models, whose streams outlive their runs.
 #[derive(Debug, Default)]
 pub(crate) struct CaptureCount(AtomicU64);
 

@@ -87,6 +87,7 @@ impl DeviceAllocator {
     pub(crate) fn begin_route(&self, id: MemPoolId, applies: Applies) -> Result<RouteId> {
         let capture = self.current_capture()?;
         self.retain_pool(id, None)?;
+        // A capture by other means may follow, too.
         if capture.is_some() || self.mem_pools.is_held_by_graph(id) == Some(true) {
             let _reclaiming = lock(&self.reclaiming);
             capture.into_iter().for_each(|capture| self.mem_pools.hold(capture, id));

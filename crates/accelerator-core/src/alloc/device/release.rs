@@ -72,18 +72,8 @@ impl DeviceAllocator {
     /// copied.
     pub(super) fn reclaim(&self, id: MemPoolId) -> Result<()> {
         let _reclaiming = lock(&self.reclaiming);
-        if self.mem_pools.is_copied(id) { Ok(()) } else { self.release_unless_held(id) }
-    }
-
-    /// As [`reclaim`](Self::reclaim), for the thread that closed the pool and copies its contents.
-    pub(super) fn reclaim_closed(&self, id: MemPoolId) -> Result<()> {
-        let _reclaiming = lock(&self.reclaiming);
-        self.release_unless_held(id)
-    }
-
-    fn release_unless_held(&self, id: MemPoolId) -> Result<()> {
         match self.mem_pools.is_held_by_graph(id) {
-            Some(false) => self.memory.release_pool(&self.mem_pools.arenas(id)),
+            Some(false) if !self.mem_pools.is_copied(id) => self.memory.release_pool(&self.mem_pools.arenas(id)),
             _ => Ok(()),
         }
     }

@@ -36,7 +36,6 @@ impl DeviceAllocator {
             return Err(self.pool_error(id, "cannot be paused while a graph is being captured"));
         }
         self.mem_pools.close(id, self.arenas()).map_err(|problem| self.pool_error(id, problem))?;
-        self.set_copied(id, true);
         let shared = self.refuse_shared(id, "cannot be paused while its memory is shared with other processes");
         shared.inspect_err(|_| self.open_pool(id))
     }
@@ -57,10 +56,12 @@ impl DeviceAllocator {
         self.mem_pools.open(id, self.arenas());
     }
 
-    /// Gives free memory of a closed pool back, unless a graph may use it.
+    /// Gives free memory of a closed pool back, unless a graph may use it. From then on, its pages stay.
     pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<()> {
         self.wait_for_pool(id)?;
-        self.reclaim_closed(id)
+        self.reclaim(id)?;
+        self.set_copied(id, true);
+        Ok(())
     }
 
     /// Returns where the pages of a pool are: runs of adjacent pages, each with the start of its reservation, the
