@@ -9,7 +9,7 @@ use crate::backend::{Backend, EventFlags, StreamKind};
 use crate::current::{current_stream, exchange_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
-use crate::stream::{CaptureCount, Instance, Stream, Streams};
+use crate::stream::{AfterCaptures, CaptureCount, Instance, Stream, Streams};
 use crate::sync::{InUse, lock};
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
@@ -25,8 +25,7 @@ pub struct Accelerator<B: Backend> {
     default_stream: Stream<B>,
     allocator: CachingAllocator<B>,
     host_allocator: &'static CachingHostAllocator<B>,
-    /// What waits for the end of captures. Each returns whether it is done.
-    after_captures: Mutex<Vec<Box<dyn FnMut() -> bool + Send>>>,
+    after_captures: AfterCaptures,
     /// Values in use that there is one of, by name.
     unique: Mutex<InUse<Vec<u8>, dyn Any + Send + Sync>>,
 }
@@ -88,7 +87,7 @@ impl<B: Backend> Accelerator<B> {
         let allocator = CachingAllocator::new(streams, config);
         let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        let (after_captures, unique) = (Mutex::default(), Mutex::default());
+        let (after_captures, unique) = Default::default();
         Ok(Box::leak(Box::new(Self {
             instance,
             backend,
@@ -217,11 +216,8 @@ impl<B: Backend> Accelerator<B> {
 
     /// Does something that returns whether it is done. If it is not, because a stream captures, it is done when a
     /// capture ends, or with the next such thing.
-    pub(crate) fn do_after_captures(&self, mut done: impl FnMut() -> bool + Send + 'static) {
-        if !done() {
-            lock(&self.after_captures).push(Box::new(done));
-        }
-        self.capture_ended();
+    pub(crate) fn do_after_captures(&self, attempt: impl FnMut() -> bool + Send + 'static) {
+        self.after_captures.add(self.captures(), attempt);
     }
 
     /// The captures of the device's streams.
@@ -231,16 +227,7 @@ impl<B: Backend> Accelerator<B> {
 
     /// Does what waited for the end of captures, as far as it can be done now.
     pub(crate) fn capture_ended(&self) {
-        loop {
-            let before = self.captures().read();
-            let mut waiting = std::mem::take(&mut *lock(&self.after_captures)); // done without the lock
-            waiting.retain_mut(|done| !done());
-            lock(&self.after_captures).extend(waiting);
-            // Otherwise a capture has ended meanwhile, whose thread did not find what was taken out here.
-            if self.captures().read() == before {
-                break;
-            }
-        }
+        self.after_captures.capture_ended(self.captures());
     }
 
     /// Returns the value with this name if it is in use, and otherwise makes it.

@@ -1,5 +1,6 @@
 //! Streams and their pools.
 
+mod after_captures;
 mod captures;
 #[cfg(test)]
 #[cfg(loom)]
@@ -10,6 +11,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use self::after_captures::AfterCaptures;
 pub(crate) use self::captures::CaptureCount;
 use crate::backend::{Backend, StreamKind};
 use crate::sync::{Table, lock};

@@ -10,6 +10,7 @@ use loom::lazy_static;
 
 use super::{Instance, Streams};
 use crate::backend::{Backend, EventFlags, Place, StreamKind};
+use crate::graphs::{CaptureMode, ExecutableGraph, Graphs};
 use crate::sync::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::types::{
     Device, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo,
@@ -19,6 +20,9 @@ use crate::types::{
 /// The number of streams of [`Idle::streams`].
 pub(crate) const STREAMS: u32 = 3;
 
+/// The stream that can be captured. It is the current stream of all threads.
+const CAPTURED: u32 = 0;
+
 /// The memory of a device, in bytes.
 const TOTAL: u64 = 1 << 30;
 
@@ -27,6 +31,8 @@ lazy_static! {
     static ref WORK: (AtomicBool, AtomicU64) = (AtomicBool::new(true), AtomicU64::new(0));
     /// What the driver has given out in this run. The number of the next address, and lengths by address.
     static ref MEMORY: Mutex<(u64, BTreeMap<u64, u64>)> = Mutex::new((1 << 20, BTreeMap::new()));
+    /// How many captures have begun, and the number of the one underway.
+    static ref CAPTURES: Mutex<(u64, Option<u64>)> = Mutex::new((0, None));
 }
 
 /// The only device. What it has given out, and the work that it has, are of one run of a model.
@@ -54,8 +60,8 @@ impl Idle {
             let backend = Box::leak(Box::new(Self(DeviceProperties::new("idle", TOTAL))));
             let owner = Instance::new(Device { kind: Self::KIND, index: 0 });
             let streams: &'static _ = Box::leak(Box::new(Streams::new(owner, &*backend)));
-            (0..STREAMS).for_each(|_| {
-                streams.adopt(());
+            (0..STREAMS).for_each(|stream| {
+                streams.adopt(stream);
             });
             streams
         })
@@ -69,6 +75,20 @@ impl Idle {
     /// All work is done from now on.
     pub(crate) fn end_work() {
         WORK.0.store(true, Ordering::Release);
+    }
+
+    /// Begins to capture the first stream. Returns the number of the capture.
+    pub(crate) fn begin_capture() -> u64 {
+        Self::call();
+        let mut captures = CAPTURES.lock().unwrap();
+        captures.0 += 1;
+        captures.1 = Some(captures.0);
+        captures.0
+    }
+
+    pub(crate) fn end_capture() {
+        Self::call();
+        CAPTURES.lock().unwrap().1 = None;
     }
 
     /// Returns how many pieces of memory have not been given back, of the device and of the host.
@@ -102,7 +122,7 @@ impl Idle {
 unsafe impl Backend for Idle {
     const KIND: DeviceKind = DeviceKind::new("idle");
     type Ptr = Address;
-    type Stream = ();
+    type Stream = u32;
     type Event = ();
 
     fn probe() -> Result<u32, Unavailable> {
@@ -121,15 +141,15 @@ unsafe impl Backend for Idle {
         Ok(MemoryInfo::new(TOTAL, TOTAL, MemoryInfoSource::Driver))
     }
 
-    fn stream(&self, _: StreamKind) -> DriverResult<()> {
+    fn stream(&self, _: StreamKind) -> DriverResult<u32> {
+        Err(UNUSED)
+    }
+
+    fn synchronize(&self, _: &u32) -> DriverResult<()> {
         Ok(())
     }
 
-    fn synchronize(&self, (): &()) -> DriverResult<()> {
-        Ok(())
-    }
-
-    fn is_idle(&self, (): &()) -> DriverResult<bool> {
+    fn is_idle(&self, _: &u32) -> DriverResult<bool> {
         Ok(WORK.0.load(Ordering::Acquire))
     }
 
@@ -137,12 +157,12 @@ unsafe impl Backend for Idle {
         Ok(())
     }
 
-    fn record(&self, (): &(), (): &()) -> DriverResult<()> {
+    fn record(&self, (): &(), _: &u32) -> DriverResult<()> {
         Self::call();
         Ok(())
     }
 
-    fn wait(&self, (): &(), (): &()) -> DriverResult<()> {
+    fn wait(&self, _: &u32, (): &()) -> DriverResult<()> {
         Ok(())
     }
 
@@ -169,11 +189,11 @@ unsafe impl Backend for Idle {
         Self::give_back(ptr.0, len);
     }
 
-    unsafe fn copy(&self, _: Place<Address>, _: Place<Address>, _: NonZeroU64, (): &()) -> DriverResult<()> {
+    unsafe fn copy(&self, _: Place<Address>, _: Place<Address>, _: NonZeroU64, _: &u32) -> DriverResult<()> {
         Err(UNUSED)
     }
 
-    unsafe fn fill(&self, _: Address, _: u8, _: NonZeroU64, (): &()) -> DriverResult<()> {
+    unsafe fn fill(&self, _: Address, _: u8, _: NonZeroU64, _: &u32) -> DriverResult<()> {
         Err(UNUSED)
     }
 
@@ -184,6 +204,30 @@ unsafe impl Backend for Idle {
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
         Self::give_back(ptr.addr().get() as u64, len);
+    }
+
+    fn is_capturing(&self, stream: &u32) -> DriverResult<bool> {
+        Ok(self.capture_of(stream)?.is_some())
+    }
+
+    fn graphs(&self) -> Option<&dyn Graphs<Self>> {
+        Some(self)
+    }
+}
+
+// SAFETY: There is no work.
+unsafe impl Graphs<Self> for Idle {
+    fn begin(&self, _: &u32, _: CaptureMode) -> DriverResult<()> {
+        Err(UNUSED)
+    }
+
+    fn end(&self, _: &u32) -> DriverResult<Box<dyn ExecutableGraph<Self>>> {
+        Err(UNUSED)
+    }
+
+    /// No step of its own, since all that use the device ask for it.
+    fn capture_of(&self, stream: &u32) -> DriverResult<Option<u64>> {
+        Ok(CAPTURES.lock().unwrap().1.filter(|_| *stream == CAPTURED))
     }
 }
 

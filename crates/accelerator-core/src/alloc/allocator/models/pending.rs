@@ -1,6 +1,8 @@
 //! Blocks that other streams use when they are freed.
 
 use super::*;
+use crate::graphs::CaptureMode;
+use crate::types::MemPoolId;
 
 impl Shared {
     /// Allocates a block of stream 0 that another stream uses.
@@ -8,6 +10,18 @@ impl Shared {
         let allocation = self.allocate(0);
         self.allocator.record_use(&allocation, stream_of(by)).unwrap();
         allocation
+    }
+
+    /// Begins to capture the first stream. Returns what ends the capture.
+    fn capture(&self) -> impl FnOnce(&Self) + use<> {
+        let (number, pool) = (Idle::begin_capture(), MemPoolId::next_graph());
+        self.allocator.retain_pool(pool).unwrap();
+        let route = self.allocator.capture_begun(number, CaptureMode::Relaxed, pool);
+        move |shared| {
+            Idle::end_capture();
+            let held = shared.allocator.capture_ended(number, route);
+            held.into_iter().for_each(|pool| shared.allocator.release_pool_from_graph(pool));
+        }
     }
 }
 
@@ -66,6 +80,34 @@ fn a_thread_that_waits_for_memory_finds_what_is_being_freed() {
         shared.allocator.empty_cache().unwrap();
         assert!(!is_freed || Idle::count_of_pieces() == 0, "the block was freed before the cache was emptied");
         other.join().unwrap();
+        shared.check_at_end();
+    });
+}
+
+/// The free of an earlier capture is over, so each allocation looks for such frees.
+#[test]
+fn a_free_in_a_capture_that_has_just_begun_waits_for_its_end() {
+    explore(2, || {
+        let shared = Shared::new();
+        let [first, second] = [(); 2].map(|()| shared.allocate(1));
+        let free_in_capture = |shared: &Shared, block| {
+            let end = shared.capture();
+            shared.allocator.record_use(&block, stream_of(2)).unwrap();
+            shared.free(block);
+            end
+        };
+        free_in_capture(&shared, first)(&shared);
+        let other = Arc::clone(&shared);
+        let other = thread::spawn(move || free_in_capture(&other, second));
+        let block = shared.allocate(1);
+        let end = other.join().unwrap();
+        let active = || shared.allocator.statistics().active.all.current;
+        assert_eq!(active(), 2, "the second block waits for the end of the capture");
+        shared.free(block);
+        end(&shared);
+        let block = shared.allocate(1);
+        assert_eq!(active(), 1, "a poll after the capture leaves no block pending");
+        shared.free(block);
         shared.check_at_end();
     });
 }
