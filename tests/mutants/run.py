@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the tests of the core on its mutants, as `cargo mutants` lists them.
+"""Runs tests on mutants, as `cargo mutants` lists them, of the core or of the readers of files (subjects.py).
 
-    tests/mutants/run.py K/N [PART...]
+    tests/mutants/run.py core|readers K/N [PART...]
 
 The mutants are every N-th one, from number K on; 0/1 means all. With parts of names, which begin with the path of the
-file, only mutants whose name has one of them count. The results are in target/mutants/results, a line for each mutant;
-what is there already is not run again.
+file, only mutants whose name has one of them count. The results are in target/mutants/SUBJECT/results, a line for each
+mutant; what is there already is not run again.
 
-`cargo mutants` compiles the core and all that needs it for each mutant, which takes longer than the tests do. Here all
+`cargo mutants` compiles the code and all that needs it for each mutant, which takes longer than the tests do. Here all
 mutants are in one build, and an environment variable chooses one of them (switched.py).
 """
 
@@ -25,34 +25,10 @@ import sys
 import time
 
 import switched
+from subjects import SUBJECTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "target/mutants"
-TREE = OUT / "tree"
-
-# The tests of the core, those that catch most in little time first. What they miss goes through tests of what is above
-# the core.
-TESTS = ["accelerator_core", "adversary", "property", "limits", "sim", "host", "concurrency"]
-FURTHER = ["regressions", "facade", "conformance", "parity", "compact"]
-# Only the cases on the simulated device, and small jobs.
-ARGUMENTS = {"conformance": ["sim::"], "compact": ["models"]}
-
-# Three do not fit into the limits, and one needs shrinking, which is off. The others take most of the time.
-SKIPPED = [
-    "a_large_reservation_costs_nothing",
-    "a_request_fails_only",
-    "an_input_that_fails_is_shrunk",
-    "any_single_failing_call_leaks_nothing_and_drifts_no_statistic",
-    "any_single_failing_call_leaks_nothing_where",
-    "a_thousand_cycles",
-    "compact::failing_twice",
-    "nothing_is_lost_when_ownership",
-    "nothing_is_lost_with_more_threads",
-    "paused_memory_is_not_resident",
-    "streams_of_devices_that_are_gone",
-    "threads_that_come_and_go",
-    "too_many_streams",
-]
 
 # Few random inputs, the same ones for each mutant. A failing one is not made smaller.
 ENVIRONMENT = {
@@ -71,8 +47,8 @@ MOST_IDLE_SECONDS = 20
 MOST_MEMORY = 4 << 30
 
 
-def listed(shard):
-    command = ["cargo", "mutants", "--config", "tests/mutants/core.toml", "--package", "accelerator-core", "--list"]
+def listed(name, subject, shard):
+    command = ["cargo", "mutants", "--config", f"tests/mutants/{name}.toml", "--package", subject.package, "--list"]
     command += ["--json", "--shard", shard, "--sharding", "round-robin"]
     mutants = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
     for number, mutant in enumerate(mutants, 1):
@@ -80,7 +56,7 @@ def listed(shard):
     return mutants
 
 
-def copy_sources():
+def copy_sources(tree):
     """Copies what has changed, so that little is compiled again."""
     ignored = shutil.ignore_patterns(".git", "target", "__pycache__")
 
@@ -90,20 +66,19 @@ def copy_sources():
         if not target.exists() or target.read_bytes() != text:
             target.write_bytes(text)
 
-    shutil.copytree(ROOT, TREE, ignore=ignored, copy_function=copy, dirs_exist_ok=True)
+    shutil.copytree(ROOT, tree, ignore=ignored, copy_function=copy, dirs_exist_ok=True)
 
 
-def programs():
+def programs(subject, tree):
     """Builds the tests. Returns their programs by name."""
-    of_core = ["--package", "accelerator-core", "--package", "accelerator-mutants", "--lib", "--test", "mutants_*"]
-    further = ["--package", "accelerator-tests"] + [f"--test={name}" for name in FURTHER]
+    further = ["--package", "accelerator-tests"] + [f"--test={name}" for name in subject.further]
     tests = {}
-    for chosen in (of_core, further):
+    for chosen in (subject.built, further):
         command = ["cargo", "test", "--no-run", *chosen, "--message-format", "json"]
-        built = subprocess.run(command, cwd=TREE, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True)
+        built = subprocess.run(command, cwd=tree, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True)
         messages = map(json.loads, built.stdout.splitlines())
         tests |= {message["target"]["name"]: message["executable"] for message in messages if message.get("executable")}
-    return {name: tests.get(f"mutants_{name}") or tests[name] for name in TESTS + FURTHER}
+    return {name: tests.get(f"mutants_{name}") or tests[name] for name in subject.tests + subject.further}
 
 
 def processor_time(group):
@@ -119,12 +94,12 @@ def processor_time(group):
     return ticks
 
 
-def run(program, arguments, mutant):
+def run(program, arguments, tree, mutant):
     """Runs a test program. Returns what was wrong: the first test that failed, `timeout`, or `None`."""
     limits = {resource.RLIMIT_CPU: MOST_SECONDS, resource.RLIMIT_DATA: MOST_MEMORY, resource.RLIMIT_CORE: 0}
     process = subprocess.Popen(
-        [program, *arguments] + [f"--skip={name}" for name in SKIPPED],
-        cwd=TREE / "tests",
+        [program, *arguments],
+        cwd=tree / "tests",
         env={**ENVIRONMENT, switched.VARIABLE: str(mutant)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -159,19 +134,20 @@ def run(program, arguments, mutant):
     return None if status == 0 else f"ended with {status}"
 
 
-def outcome(tests, mutant, file):
+def outcome(subject, tree, tests, mutant, file):
     for name, program in tests.items():
         if name == "compact" and name not in file:
             continue  # the jobs take long, and show how well this policy does
-        wrong = run(program, ARGUMENTS.get(name, []), mutant)
+        arguments = subject.arguments.get(name, []) + [f"--skip={skipped}" for skipped in subject.skipped]
+        wrong = run(program, arguments, tree, mutant)
         if wrong:
             return "timeout" if wrong == "timeout" else "caught", f"{name}: {wrong}"
     return "missed", ""
 
 
 def part(mutant):
-    path = mutant["name"].removeprefix("crates/accelerator-core/src/").split(":")[0].split("/")
-    return "/".join(path[:2]) if path[0] == "alloc" else path[0]
+    path = mutant["name"].split("/src/")[1].split(":")[0].split("/")
+    return "/".join(path[:2]) if path[0] in ("alloc", "tracker") else path[0]
 
 
 def report(results):
@@ -191,29 +167,30 @@ def report(results):
 
 
 def main():
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3 or sys.argv[1] not in SUBJECTS:
         raise SystemExit(__doc__)
-    OUT.mkdir(parents=True, exist_ok=True)
-    file = OUT / "results"
+    name, shard, *parts = sys.argv[1:]
+    subject, tree = SUBJECTS[name], OUT / name / "tree"
+    tree.mkdir(parents=True, exist_ok=True)
+    file = OUT / name / "results"
     lines = file.read_text().splitlines() if file.exists() else []
     results = {result["name"]: result for result in map(json.loads, lines)}
-    chosen = [mutant for mutant in listed(sys.argv[1]) if mutant["name"] not in results]
-    parts = sys.argv[2:]
+    chosen = [mutant for mutant in listed(name, subject, shard) if mutant["name"] not in results]
     chosen = [mutant for mutant in chosen if not parts or any(part in mutant["name"] for part in parts)]
     random.Random(1).shuffle(chosen)  # a run that is ended early has results from everywhere
     if not chosen:
         return report(results)
-    copy_sources()
-    unviable, left_out = switched.make(TREE, chosen, ENVIRONMENT)
-    tests = programs()
-    wrong = outcome(tests, 0, "compact")
+    copy_sources(tree)
+    unviable, left_out = switched.make(tree, subject, chosen, ENVIRONMENT)
+    tests = programs(subject, tree)
+    wrong = outcome(subject, tree, tests, 0, "compact")
     if wrong[0] != "missed":
         raise SystemExit(f"without a mutant: {wrong}")
     with file.open("a") as kept:
         for mutant in chosen:
             number, began = mutant["id"], time.monotonic()
             fixed = "unviable" if number in unviable else "left out" if number in left_out else None
-            ended, by = (fixed, "") if fixed else outcome(tests, number, mutant["file"])
+            ended, by = (fixed, "") if fixed else outcome(subject, tree, tests, number, mutant["file"])
             result = {"name": mutant["name"], "outcome": ended, "by": by}
             results[mutant["name"]] = result
             print(json.dumps(result), file=kept, flush=True)

@@ -106,20 +106,20 @@ def mutants_at(tree, files, span):
     return {mutant for first, last, mutant in file.arms if first <= span["line_start"] <= last}
 
 
-def make(tree, mutants, environment):
+def make(tree, subject, mutants, environment):
     """Puts the mutants into the tree. Returns the numbers of those that do not compile, and those left out."""
     by_file = {}
     for mutant in mutants:
         by_file.setdefault(mutant["file"], []).append(mutant)
     files = {name: File(tree / name, mutants) for name, mutants in by_file.items()}
-    library = tree / "crates/accelerator-core/src/lib.rs"
+    library = tree / subject.sources / "lib.rs"
     # These lints come only after what `cargo check` does.
     library.write_text("#![allow(arithmetic_overflow, unconditional_panic)]\n" + library.read_text() + CHOSEN)
     unviable = set()
     while True:
         for file in files.values():
             file.write(unviable)
-        check = ["cargo", "check", "--package", "accelerator-core", "--lib", "--message-format", "json"]
+        check = ["cargo", "check", "--package", subject.package, "--lib", "--message-format", "json"]
         checked = subprocess.run(check, cwd=tree, env=environment, text=True, capture_output=True)
         if checked.returncode == 0:
             break

@@ -1,13 +1,15 @@
 //! Frees in captures, and the pools that graphs hold.
 
 use std::num::NonZeroU64;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, AllocatorConfig, CaptureMode, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
-    Stream,
+    Accelerator, AllocatorConfig, Backend, CaptureMode, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions,
+    MemPoolRequests, Stream,
 };
+use accelerator_host::{Host, launch};
 
 fn device() -> &'static Accelerator<Sim> {
     let config = AllocatorConfig::default().updated("graph_capture_record_stream_reuse:True").unwrap();
@@ -93,4 +95,56 @@ fn a_graph_holds_a_pool_to_which_another_thread_led_its_requests() {
     graph.reset().unwrap();
     pool.trim().unwrap();
     assert_eq!(device.backend().used(), 0);
+}
+
+/// A use noted in a capture may be meant for work that comes after it, which is then awaited by nothing else.
+#[test]
+fn a_use_that_outlives_its_capture_is_awaited() {
+    let device = Accelerator::new(Host::new(0, 64 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let [stream, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let buffer = device.allocate(MIB, device.default_stream()).unwrap();
+    let mut first = Graph::new(device).unwrap();
+    first.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+    drop(buffer.begin_use(stream).unwrap());
+    first.capture_end().unwrap();
+    let (end, ended) = channel::<()>();
+    launch(stream, (), move |()| ended.recv().unwrap_or_default()).unwrap(); // stands for work with the buffer
+    let mut second = Graph::new(device).unwrap();
+    second.capture_begin(other, None, CaptureMode::Relaxed).unwrap();
+    drop(buffer);
+    second.capture_end().unwrap();
+    let active = || device.allocator().statistics().active_bytes.all.current;
+    drop(device.allocate(512, device.default_stream()).unwrap()); // polls
+    assert_eq!(active(), MIB as i64, "the work goes on");
+    end.send(()).unwrap();
+    stream.synchronize().unwrap();
+    drop(device.allocate(512, device.default_stream()).unwrap());
+    assert_eq!(active(), 0);
+}
+
+/// Such a capture was not among those underway, so it counted as over.
+#[test]
+fn a_free_in_a_capture_by_other_means_waits_while_a_graph_is_captured_too() {
+    let device = device();
+    let (allocator, graphs) = (device.allocator(), device.backend().graphs().unwrap());
+    let [stream, side, other] = [(); 3].map(|()| device.stream(0).unwrap());
+    let mut graph = Graph::new(device).unwrap();
+    graph.capture_begin(other, None, CaptureMode::Relaxed).unwrap();
+    let pool = MemPoolId::next_graph();
+    let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::Stream(stream)).unwrap();
+    graphs.begin(stream.native(), CaptureMode::Relaxed).unwrap();
+    let before = device.set_current_stream(stream).unwrap();
+    side.wait_stream(stream).unwrap();
+    let block = allocator.allocate(NonZeroU64::new(MIB).unwrap(), stream).unwrap();
+    allocator.record_use(&block, side).unwrap();
+    allocator.free(block).unwrap();
+    drop(device.allocate(512, device.default_stream()).unwrap()); // polls
+    assert_eq!(active(device), MIB as i64, "the captured use may come at any time");
+    device.set_current_stream(before).unwrap();
+    stream.wait_stream(side).unwrap();
+    drop(graphs.end(stream.native()).unwrap());
+    allocator.end_allocate_to_pool(route);
+    graph.capture_end().unwrap();
+    drop(device.allocate(512, device.default_stream()).unwrap());
+    assert_eq!(active(device), 0);
 }

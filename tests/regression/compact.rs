@@ -1,7 +1,7 @@
 //! Bugs that a review of the policy `compact` found.
 
-use accelerator_conformance::{Faulty, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, GIB, MIB};
+use accelerator_conformance::{Call, Faulty, Sim};
+use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB};
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
@@ -42,6 +42,18 @@ fn a_request_that_would_fail_takes_the_rest_of_another_requests_segment() {
     assert_eq!(last.ptr().unwrap().trace_address(), large.ptr().unwrap().trace_address() + large.len());
     device.allocate(512 * 1024, stream).unwrap_err();
     drop((small, large, last));
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}
+
+/// The call returned without an error, and without giving anything back.
+#[test]
+fn emptying_the_cache_reports_an_event_that_cannot_be_recorded() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
+    drop(device.allocate(20 * MIB, device.default_stream()).unwrap());
+    device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    assert!(matches!(device.allocator().empty_cache(), Err(Error::Driver { .. })));
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);
 }

@@ -1,4 +1,8 @@
-//! Memory of paused pools when driver calls fail, and when others give it back.
+//! Memory of paused pools when driver calls fail, and when others give it back or need it.
+
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::Duration;
 
 use accelerator_conformance::{Call, Faulty};
 use accelerator_core::{Accelerator, AllocatorConfig, DriverErrorKind, Keep, MIB, MemPool, MemPoolOptions};
@@ -53,4 +57,33 @@ fn nothing_is_trimmed_while_contents_are_copied() {
     drop((last, buffers));
     pool.trim().unwrap();
     assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 0);
+}
+
+/// A pool that was resumed without enough memory kept the pages that it had got until it gave up.
+#[test]
+fn a_request_gets_memory_that_is_too_little_for_a_resumed_pool() {
+    let device = Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let (allocator, [stream, user]) = (device.allocator(), [(); 2].map(|()| device.stream(0).unwrap()));
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let buffer = {
+        let _guard = pool.use_pool();
+        device.allocate(60 * MIB, stream).unwrap()
+    };
+    let _ = pool.pause(Keep::Nothing).unwrap();
+    let taken = device.allocate(50 * MIB, stream).unwrap();
+    let awaited = allocator.allocate(NonZeroU64::new(512).unwrap(), stream).unwrap();
+    allocator.record_use(&awaited, user).unwrap();
+    allocator.free(awaited).unwrap();
+    let gate = device.backend().gate(Call::WaitHost);
+    thread::scope(|scope| {
+        let resuming = scope.spawn(|| pool.resume().map(drop));
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        let requested = device.allocate(30 * MIB, user);
+        gate.open();
+        assert!(resuming.join().unwrap().is_err());
+        drop(requested.unwrap());
+    });
+    drop(taken);
+    let _ = pool.resume().unwrap();
+    drop(buffer);
 }

@@ -41,7 +41,7 @@ unsafe impl Interprocess<CudaPtr> for Cuda {
         self.context.give_back(|| unsafe { call!(cuIpcCloseMemHandle(ptr.native())) });
     }
 
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
         let call = "cuMemExportToShareableHandle";
         if self.pager.as_ref().is_none_or(|pager| !pager.makes_files()) {
             let why = "the device cannot export memory as file descriptors";
@@ -49,7 +49,8 @@ unsafe impl Interprocess<CudaPtr> for Cuda {
         }
         let (mut descriptor, handle) = (-1, pages.handle);
         self.context.run_beside_captures(|| {
-            // SAFETY: The pages exist. The call writes a descriptor, as which this kind of handle is exported.
+            // SAFETY: The caller promises that the pages exist. The call writes a descriptor, as which this kind of
+            // handle is exported.
             unsafe { call!(cuMemExportToShareableHandle(&mut descriptor, handle, FILE, 0)) }
         })?;
         if descriptor < 0 {

@@ -93,7 +93,7 @@ unsafe impl Interprocess<HostPtr> for Host {
         }
     }
 
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
         let (file, offset) = self.pager()?.file_of(pages)?;
         Ok(Exported { bytes: offset.to_le_bytes().to_vec(), file: Some(file) })
     }

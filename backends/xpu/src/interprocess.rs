@@ -58,7 +58,7 @@ unsafe impl Interprocess<XpuPtr> for Xpu {
         unsafe { self.free(ptr.native()) };
     }
 
-    fn export_pages(&self, _pages: &Pages) -> DriverResult<Exported> {
+    unsafe fn export_pages(&self, _pages: &Pages) -> DriverResult<Exported> {
         Err(NO_PAGES)
     }
 

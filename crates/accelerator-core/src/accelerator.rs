@@ -9,7 +9,7 @@ use crate::backend::{Backend, EventFlags, StreamKind};
 use crate::current::{current_stream, exchange_current_stream};
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
-use crate::stream::{AfterCaptures, CaptureCount, Instance, Stream, Streams};
+use crate::stream::{CaptureCount, Instance, Stream, Streams};
 use crate::sync::{InUse, lock};
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
@@ -25,7 +25,6 @@ pub struct Accelerator<B: Backend> {
     default_stream: Stream<B>,
     allocator: CachingAllocator<B>,
     host_allocator: &'static CachingHostAllocator<B>,
-    after_captures: AfterCaptures,
     /// Values in use that there is one of, by name.
     unique: Mutex<InUse<Vec<u8>, dyn Any + Send + Sync>>,
 }
@@ -87,7 +86,6 @@ impl<B: Backend> Accelerator<B> {
         let allocator = CachingAllocator::new(streams, config);
         let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        let (after_captures, unique) = Default::default();
         Ok(Box::leak(Box::new(Self {
             instance,
             backend,
@@ -95,8 +93,7 @@ impl<B: Backend> Accelerator<B> {
             default_stream,
             allocator,
             host_allocator,
-            after_captures,
-            unique,
+            unique: Mutex::default(),
         })))
     }
 
@@ -214,20 +211,9 @@ impl<B: Backend> Accelerator<B> {
         self.host_allocator.allocate(len)
     }
 
-    /// Does something that returns whether it is done. If it is not, because a stream captures, it is done when a
-    /// capture ends, or with the next such thing.
-    pub(crate) fn do_after_captures(&self, attempt: impl FnMut() -> bool + Send + 'static) {
-        self.after_captures.add(self.captures(), attempt);
-    }
-
     /// The captures of the device's streams.
     pub(crate) fn captures(&self) -> &CaptureCount {
         &self.streams.captures
-    }
-
-    /// Does what waited for the end of captures, as far as it can be done now.
-    pub(crate) fn capture_ended(&self) {
-        self.after_captures.capture_ended(self.captures());
     }
 
     /// Returns the value with this name if it is in use, and otherwise makes it.

@@ -67,11 +67,10 @@ impl<B: Backend> Graph<B> {
         stream.check(self.accelerator.instance())?;
         let pool = pool.unwrap_or_else(MemPoolId::next_graph);
         let allocator = self.accelerator.allocator();
-        allocator.retain_pool(pool)?;
+        allocator.hold_pool(pool, None)?;
         let device = self.accelerator.device();
-        let number = device.driver_result(self.begin(stream, mode)).inspect_err(|_| {
-            let _ = allocator.release_pool(pool);
-        })?;
+        let begun = device.driver_result(self.begin(stream, mode));
+        let number = begun.inspect_err(|_| allocator.let_pool_go(pool))?;
         let route = allocator.capture_begun(number, mode, pool);
         self.pools = vec![pool];
         let before = exchange_current_stream(&self.accelerator.instance(), stream.id());
@@ -81,7 +80,10 @@ impl<B: Backend> Graph<B> {
 
     fn begin(&self, stream: Stream<B>, mode: CaptureMode) -> DriverResult<u64> {
         self.accelerator.captures().begins();
-        self.begin_in_driver(stream, mode).inspect_err(|_| self.accelerator.captures().ended())
+        self.begin_in_driver(stream, mode).inspect_err(|_| {
+            self.accelerator.captures().ended();
+            self.accelerator.allocator().do_what_waits_for_captures(); // the stream may have captured for a moment
+        })
     }
 
     fn begin_in_driver(&self, stream: Stream<B>, mode: CaptureMode) -> DriverResult<u64> {
@@ -112,7 +114,6 @@ impl<B: Backend> Graph<B> {
         self.accelerator.captures().ended();
         exchange_current_stream(&self.accelerator.instance(), before);
         self.pools = self.accelerator.allocator().capture_ended(number, route);
-        self.accelerator.capture_ended();
         match self.accelerator.device().driver_result(ended) {
             Ok(graph) => {
                 self.state = State::Ready(graph);

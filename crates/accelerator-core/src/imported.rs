@@ -89,7 +89,7 @@ impl<B: Backend> Drop for Imported<B> {
     fn drop(&mut self) {
         let (accelerator, mut mapped) = (self.accelerator, self.mapped.take());
         let users = std::mem::take(&mut *lock(&self.users));
-        accelerator.do_after_captures(move || {
+        accelerator.allocator().do_after_captures(move || {
             let mut streams = users.iter().filter_map(|id| accelerator.stream_by_id(*id));
             let is_unused = streams.all(|stream| wait_unless_capturing(accelerator.backend(), stream));
             if is_unused {
@@ -103,8 +103,15 @@ impl<B: Backend> Drop for Imported<B> {
 /// Waits for the work of a stream, unless it captures: a wait would break the capture. Returns whether no work is left.
 fn wait_unless_capturing<B: Backend>(backend: &B, stream: Stream<B>) -> bool {
     let is_capturing = || matches!(backend.is_capturing(stream.native()), Ok(true));
-    // After an error, no work uses the memory any more, unless the error is that a capture has just begun.
-    !is_capturing() && (stream.synchronize().is_ok() || !is_capturing())
+    if is_capturing() {
+        return false;
+    }
+    match backend.synchronize(stream.native()) {
+        Ok(()) => true,
+        Err(error) if error.kind == DriverErrorKind::DeviceLost => true,
+        // Work may be left, also because a capture has just begun.
+        Err(_) => !is_capturing() && matches!(backend.is_idle(stream.native()), Ok(true)),
+    }
 }
 
 impl<B: Backend> Mapped<B> {

@@ -55,7 +55,12 @@ pub unsafe trait Interprocess<P: DevicePtr>: Send + Sync {
     ///
     /// # Errors
     /// As for [`export`](Self::export).
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported>;
+    ///
+    /// # Safety
+    /// * The pages have not been [destroyed](crate::VirtualMemory::destroy).
+    /// * Through what is returned, their bytes are accessed only as memory of an import, in order with all other work
+    ///   that accesses them.
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported>;
 
     /// Opens memory that another process [exported](Self::export_pages). It is mapped, and later destroyed, like memory
     /// of this process. CUDA: `cuMemImportFromShareableHandle`.

@@ -38,8 +38,9 @@ unsafe impl<B: Backend> Interprocess<B::Ptr> for Broken<B> {
         }
     }
 
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
-        self.between("export_pages")?.export_pages(pages)
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+        // SAFETY: The caller promises the same.
+        unsafe { self.between("export_pages")?.export_pages(pages) }
     }
 
     fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages> {

@@ -34,14 +34,11 @@ impl<B: Controls> Pools<B> {
     }
 
     /// Sends requests nowhere any more, and takes back all uses of the pools.
-    pub(super) fn end(&mut self, allocator: &CachingAllocator<B>) -> Result<()> {
+    pub(super) fn end(&mut self, allocator: &CachingAllocator<B>) {
         self.begun.drain(..).for_each(|(_, route)| allocator.end_allocate_to_pool(route));
         for pool in std::mem::take(&mut self.named) {
-            for _ in 0..allocator.pool_uses(pool) {
-                allocator.release_pool(pool)?;
-            }
+            while allocator.release_pool(pool).is_ok() {}
         }
-        Ok(())
     }
 
     fn begin(&mut self, pool: PoolName, begin: impl FnOnce() -> Result<MemPoolRoute>) -> Result<(), ReplayError> {

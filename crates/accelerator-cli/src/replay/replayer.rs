@@ -135,7 +135,7 @@ impl<B: Controls> Replayer<B> {
             }
         }
         self.pauses.end();
-        self.pools.end(allocator)?;
+        self.pools.end(allocator);
         self.accelerator.synchronize()?;
         allocator.empty_cache()
     }

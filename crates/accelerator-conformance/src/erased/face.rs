@@ -265,8 +265,9 @@ unsafe impl<B: Backend> Interprocess<AnyPtr> for Erased<B> {
         }
     }
 
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
-        self.between(Call::ExportPages)?.export_pages(pages)
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+        // SAFETY: The caller makes the same promise.
+        unsafe { self.between(Call::ExportPages)?.export_pages(pages) }
     }
 
     fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages> {

@@ -67,8 +67,9 @@ impl AnyBackend {
     pub(crate) fn exports_pages(&self) -> bool {
         let (Some(memory), Some(between)) = (self.virtual_memory(), self.interprocess()) else { return true };
         let Ok(pages) = memory.create(memory.granularity()) else { return true };
-        let exported = between.export_pages(&pages);
-        // SAFETY: The pages were created above, and they are mapped nowhere.
+        // SAFETY: The pages were created above, and nobody accesses them.
+        let exported = unsafe { between.export_pages(&pages) };
+        // SAFETY: They are mapped nowhere.
         unsafe { memory.destroy(pages) };
         !matches!(exported, Err(error) if error.kind == DriverErrorKind::Unsupported)
     }

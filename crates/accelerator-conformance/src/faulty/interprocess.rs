@@ -78,9 +78,10 @@ unsafe impl<B: Backend> Interprocess<B::Ptr> for Faulty<B> {
         }
     }
 
-    fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
+    unsafe fn export_pages(&self, pages: &Pages) -> DriverResult<Exported> {
         self.entrance.admit(Call::ExportPages)?;
-        self.between(Call::ExportPages)?.export_pages(pages)
+        // SAFETY: The caller makes the same promise.
+        unsafe { self.between(Call::ExportPages)?.export_pages(pages) }
     }
 
     fn import_pages(&self, exported: &Exported, len: NonZeroU64) -> DriverResult<Pages> {

@@ -64,7 +64,7 @@ impl<B: Backend> MemPool<B> {
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; or if the pool is to be pausable and has
     /// memory already or a source of its own, or the device has no virtual memory.
     pub fn with_id(accelerator: &'static Accelerator<B>, id: MemPoolId, options: MemPoolOptions) -> Result<Self> {
-        accelerator.allocator().retain_pool(id)?;
+        accelerator.allocator().hold_pool(id, None)?;
         Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
     }
 
@@ -78,7 +78,7 @@ impl<B: Backend> MemPool<B> {
         options: MemPoolOptions,
     ) -> Result<Self> {
         let id = MemPoolId::next_user();
-        accelerator.allocator().retain_pool_with_source(id, source)?;
+        accelerator.allocator().hold_pool(id, Some(source))?;
         Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
     }
 
@@ -148,7 +148,7 @@ impl<B: Backend> Drop for MemPool<B> {
     fn drop(&mut self) {
         let allocator = self.accelerator.allocator();
         let _ = allocator.set_pool_use_on_oom(self.id, false);
-        let _ = allocator.release_pool(self.id);
+        allocator.let_pool_go(self.id);
         // Memory that the driver refuses to take stays free, and is offered again with the next `empty_cache`.
         let _ = allocator.empty_pool_cache(self.id);
     }

@@ -75,6 +75,7 @@ impl<B: Backend> CachingAllocator<B> {
         let mut ordered: Vec<_> = live.iter().collect();
         ordered.sort_unstable_by_key(|allocation| allocation.ptr().trace_address());
         let blocks: Vec<_> = ordered.into_iter().map(|allocation| (allocation.arena, allocation.block)).collect();
+        let _kept = self.device.keep_pool(checkpoint.pool());
         let checked = checked.and_then(|()| self.device.check_pool_state(&checkpoint.state, &blocks));
         if let Err(error) = checked {
             return Err(RestoreError { allocations: live, error });
@@ -90,15 +91,18 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// As for [`restore_pool`](Self::restore_pool).
     pub fn raw_restore_pool(&self, checkpoint: &PoolCheckpoint) -> Result<RestoredPool<B>> {
-        let mut table = lock(&self.raw);
         let ptrs: Vec<_> = self.pool_allocations(checkpoint.pool());
-        let live = ptrs.iter().filter_map(|ptr| table.remove(ptr)).collect();
+        let live = {
+            let mut table = lock(&self.raw);
+            ptrs.iter().filter_map(|ptr| table.remove(ptr)).collect()
+        };
+        // With no lock held, since the capture function for the history is the user's.
         let (allocations, restored) = match self.restore_pool(checkpoint, live) {
             Ok(allocations) => (allocations, Ok(())),
             Err(RestoreError { allocations, error }) => (allocations, Err(error)),
         };
         let allocated = allocations.iter().map(Allocation::ptr).collect();
-        table.extend(allocations.into_iter().map(|allocation| (allocation.ptr(), allocation)));
+        lock(&self.raw).extend(allocations.into_iter().map(|allocation| (allocation.ptr(), allocation)));
         restored.map(|()| RestoredPool { freed: ptrs, allocated })
     }
 

@@ -10,7 +10,7 @@ use crate::alloc::mem_pools::{Applies, RouteId};
 use crate::backend::Backend;
 use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
-use crate::stream::Stream;
+use crate::stream::{Instance, Stream};
 use crate::sync::Step;
 use crate::sync::primitives::thread;
 use crate::types::{DevicePtr, MemPoolId, MemPoolInfo, PoolStat, Result, Snapshot, StreamId};
@@ -32,7 +32,10 @@ pub enum MemPoolRequests<B: Backend> {
 /// [`end_allocate_to_pool`](CachingAllocator::end_allocate_to_pool).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the route stays until it is ended"]
-pub struct MemPoolRoute(RouteId);
+pub struct MemPoolRoute {
+    owner: Instance,
+    id: RouteId,
+}
 
 impl<B: Backend> CachingAllocator<B> {
     /// Adds a use of a pool, which is made if it does not exist. PyTorch: `createOrIncrefPool`.
@@ -40,7 +43,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`].
     pub fn retain_pool(&self, pool: MemPoolId) -> Result<()> {
-        self.device.retain_pool(pool, None)
+        self.device.retain_counted_pool(pool, None)
     }
 
     /// Adds a use of a pool whose segments come from this source instead of from the driver. They are never expandable.
@@ -49,17 +52,32 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`].
     pub fn retain_pool_with_source(&self, pool: MemPoolId, source: Arc<dyn SegmentSource<B::Ptr>>) -> Result<()> {
-        self.device.retain_pool(pool, Some(Arc::new(SourceOf::<B>::new(source))))
+        self.device.retain_counted_pool(pool, Some(Arc::new(SourceOf::<B>::new(source))))
     }
 
-    /// Takes back a use of a pool. A pool without uses serves no more requests. Its memory goes back to the driver with
-    /// the next [`empty_cache`](Self::empty_cache) or [`empty_pool_cache`](Self::empty_pool_cache), or when memory runs
-    /// out, as far as it is free then; the rest later. PyTorch: `releasePool`.
+    /// Takes back a use that [`retain_pool`](Self::retain_pool) added. A pool without uses serves no more requests. Its
+    /// memory goes back to the driver with the next [`empty_cache`](Self::empty_cache) or
+    /// [`empty_pool_cache`](Self::empty_pool_cache), or when memory runs out, as far as it is free then; the rest
+    /// later. PyTorch: `releasePool`.
     ///
     /// # Errors
-    /// [`Error::MemPool`](crate::Error::MemPool) if the pool has no uses.
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool has no such use. Those of a
+    /// [`MemPool`](crate::MemPool), of routes and of graphs are theirs.
     pub fn release_pool(&self, pool: MemPoolId) -> Result<()> {
-        self.device.release_pool(pool)
+        self.device.release_counted_pool(pool)
+    }
+
+    /// Adds a use of a pool, by a handle or a graph.
+    ///
+    /// # Errors
+    /// As for [`retain_pool`](Self::retain_pool).
+    pub(crate) fn hold_pool(&self, pool: MemPoolId, source: Option<Arc<dyn SegmentSource<B::Ptr>>>) -> Result<()> {
+        self.device.retain_pool(pool, source.map(|source| Arc::new(SourceOf::<B>::new(source)) as _))
+    }
+
+    /// Takes back a use that [`hold_pool`](Self::hold_pool) added.
+    pub(crate) fn let_pool_go(&self, pool: MemPoolId) {
+        self.device.release_pool(pool);
     }
 
     /// Returns the number of uses of a pool; 0 if it does not exist. PyTorch: `getPoolUseCount`.
@@ -132,8 +150,7 @@ impl<B: Backend> CachingAllocator<B> {
     ///
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`];
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device;
-    /// [`Error::Driver`](crate::Error::Driver) if the driver cannot say whether the current stream is captured.
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device.
     pub fn begin_allocate_to_pool(&self, pool: MemPoolId, requests: MemPoolRequests<B>) -> Result<MemPoolRoute> {
         let applies = match requests {
             MemPoolRequests::All => Applies::Everywhere,
@@ -144,15 +161,19 @@ impl<B: Backend> CachingAllocator<B> {
             MemPoolRequests::ThisThread => Applies::Thread(thread::current().id()),
             MemPoolRequests::Where(filter) => Applies::Filter(filter),
         };
-        let route = self.device.begin_route(pool, applies)?;
+        let id = self.device.begin_route(pool, applies)?;
         self.streams.captures.begins(); // by other means than a `Graph`: those route requests first, as PyTorch does
-        Ok(MemPoolRoute(route))
+        Ok(MemPoolRoute { owner: self.owner, id })
     }
 
-    /// Ends a route, and takes back its use of the pool. PyTorch: `endAllocateToPool`, `releasePool`.
+    /// Ends a route, and takes back its use of the pool. Does nothing with a route of another device, which stays.
+    /// PyTorch: `endAllocateToPool`, `releasePool`.
     pub fn end_allocate_to_pool(&self, route: MemPoolRoute) {
-        self.streams.captures.ended();
-        self.device.end_route(route.0);
+        if route.owner == self.owner {
+            self.streams.captures.ended();
+            self.device.end_route(route.id);
+            self.do_what_waits_for_captures();
+        }
     }
 
     /// Waits for the streams that still use freed blocks of a pool without uses, and gives its free memory back to the
@@ -187,12 +208,25 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Notes that a capture has begun, and sends the requests of its streams to a pool that its graph holds.
     pub(crate) fn capture_begun(&self, capture: u64, mode: CaptureMode, pool: MemPoolId) -> MemPoolRoute {
-        MemPoolRoute(self.device.capture_begun(capture, mode, pool))
+        MemPoolRoute { owner: self.owner, id: self.device.capture_begun(capture, mode, pool) }
     }
 
     /// Notes that a capture is over. Returns the pools that its graph holds.
     pub(crate) fn capture_ended(&self, capture: u64, route: MemPoolRoute) -> Vec<MemPoolId> {
-        self.device.capture_ended(capture, route.0)
+        let held = self.device.capture_ended(capture, route.id);
+        self.do_what_waits_for_captures();
+        held
+    }
+
+    /// Does something that returns whether it is done. If it is not, because a stream captures, it is done when a
+    /// capture ends, or with the next such thing. The end of a capture by other means is seen when its route ends.
+    pub(crate) fn do_after_captures(&self, attempt: impl FnMut() -> bool + Send + 'static) {
+        self.after_captures.add(&self.streams.captures, attempt);
+    }
+
+    /// Does what waits for the end of captures, as far as it can be done now.
+    pub(crate) fn do_what_waits_for_captures(&self) {
+        self.after_captures.capture_ended(&self.streams.captures);
     }
 
     /// Takes back a graph's use of a pool.

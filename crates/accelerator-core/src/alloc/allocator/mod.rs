@@ -29,7 +29,7 @@ use super::history::{History, Recording};
 use super::settings::{AllocatorConfig, HostSettings, MIN_BLOCK, SMALL_SIZE};
 use crate::backend::Backend;
 use crate::event::EventPool;
-use crate::stream::{Instance, Stream, Streams};
+use crate::stream::{AfterCaptures, Instance, Stream, Streams};
 use crate::sync::primitives::Mutex;
 use crate::sync::{HookId, Step};
 use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
@@ -47,6 +47,7 @@ pub struct CachingAllocator<B: Backend> {
     device: DeviceAllocator,
     /// The allocations that were returned as pointers.
     raw: Mutex<HashMap<B::Ptr, Allocation<B>>>,
+    after_captures: AfterCaptures,
 }
 
 /// A block from the warm path: its number in the lower half, and above that its size in smallest blocks, which fits
@@ -63,7 +64,8 @@ impl<B: Backend> CachingAllocator<B> {
         let driver = Box::new(DriverOf::new(streams.backend));
         let events = Box::new(EventPool::new(streams));
         let device = DeviceAllocator::new(owner.device, driver, events, config);
-        Self { owner, streams, device, raw: Mutex::default() }
+        let (raw, after_captures) = Default::default();
+        Self { owner, streams, device, raw, after_captures }
     }
 
     /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.

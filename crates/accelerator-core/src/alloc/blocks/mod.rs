@@ -23,7 +23,7 @@ pub(crate) use self::free_list::FreeList;
 pub(crate) use self::slab::{Id, SegmentId, Slab};
 use self::slots::Slots;
 pub(crate) use self::slots::{BlockId, SlotsMut, neighbour};
-pub(crate) use self::uses::{User, Users, Uses};
+pub(crate) use self::uses::{CaptureNumber, User, Users, Uses};
 #[cfg(debug_assertions)]
 pub(crate) use self::visited::Visited;
 

@@ -3,6 +3,8 @@
 #[cfg(debug_assertions)]
 mod check;
 
+use std::num::NonZeroU64;
+
 use super::Block;
 use super::slab::{Id, Slab, UseId};
 use crate::types::StreamId;
@@ -13,8 +15,8 @@ pub(crate) struct Uses(Slab<UseId, Use>);
 
 /// The uses of a block: none, the single one, or the first of a chain.
 ///
-/// The lowest bit tells whether it is a single one. Then the next bit tells whether that is captured, and the others
-/// are the stream's number.
+/// The lowest bit tells whether it is a single one. Then the others are the stream's number. A use that is captured is
+/// in a chain, although it may be the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Used(u32);
 
@@ -34,8 +36,19 @@ struct Use {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) stream: StreamId,
-    /// Whether all of this use was captured in a graph, so that none of it has run.
-    pub(crate) is_captured: bool,
+    /// The capture that all of this use is part of, if it was captured in a graph, so that none of it has run.
+    pub(crate) captured_in: Option<CaptureNumber>,
+}
+
+/// The number of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CaptureNumber(NonZeroU64);
+
+impl CaptureNumber {
+    /// Returns `None` for the highest number, which no driver comes to. Such a use counts as one that runs.
+    pub(crate) fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number.wrapping_add(1)).map(Self)
+    }
 }
 
 /// Streams that used a block. There is usually only one, so a single one needs no heap memory.
@@ -66,8 +79,8 @@ impl User {
     /// Returns both as one use, if they are of one stream.
     #[inline(always)]
     fn joined(self, other: Self) -> Option<Self> {
-        let is_captured = self.is_captured & other.is_captured;
-        (self.stream == other.stream).then_some(Self { is_captured, ..self })
+        let captured_in = self.captured_in.filter(|number| other.captured_in == Some(*number));
+        (self.stream == other.stream).then_some(Self { captured_in, ..self })
     }
 }
 
@@ -79,11 +92,11 @@ impl Used {
         self != Self::BY_NONE
     }
 
-    /// Returns this as a single use, unless the stream's number is too high for that.
+    /// Returns this as a single use, unless it is captured, or the stream's number is too high for that.
     #[inline(always)]
-    fn single(User { stream, is_captured }: User) -> Option<Self> {
+    fn single(User { stream, captured_in }: User) -> Option<Self> {
         let number = stream.get();
-        (number < 1 << 30).then_some(Self(number << 2 | u32::from(is_captured) << 1 | 1))
+        (number < 1 << 31 && captured_in.is_none()).then_some(Self(number << 1 | 1))
     }
 
     fn chain(first: UseId) -> Self {
@@ -94,7 +107,7 @@ impl Used {
     fn recorded(self) -> Option<Recorded> {
         let Self(word) = self;
         match word & 1 {
-            1 => Some(Recorded::Single(User { stream: StreamId(word >> 2), is_captured: word & 2 != 0 })),
+            1 => Some(Recorded::Single(User { stream: StreamId(word >> 1), captured_in: None })),
             _ => (word >> 1).checked_sub(1).map(|index| Recorded::Chain(UseId::at(index as usize))),
         }
     }
@@ -170,24 +183,25 @@ mod tests {
     fn each_stream_is_recorded_once_and_in_order() {
         let mut random = Rng::with_seed(1);
         let (mut uses, mut block) = (Uses::default(), Block::NONE);
-        let mut expected: Vec<(u32, bool)> = Vec::new();
+        let mut expected: Vec<(u32, Option<CaptureNumber>)> = Vec::new();
         let mut most = 0;
         for _ in 0..20_000 {
             if random.u8(..4) == 0 {
                 let mut taken = Vec::new();
                 if let Some(users) = uses.take(&mut block) {
-                    taken.extend(users.iter().map(|User { stream, is_captured }| (stream.get(), is_captured)));
+                    taken.extend(users.iter().map(|User { stream, captured_in }| (stream.get(), captured_in)));
                 }
                 most = most.max(taken.len());
                 assert_eq!(taken, std::mem::take(&mut expected));
             }
-            // Numbers that do not fit beside the bits of a single use are recorded, too.
-            let stream = random.u32(..5) + if random.u8(..8) == 0 { 1 << 30 } else { 0 };
-            let is_captured = random.bool();
-            uses.record(&mut block, User { stream: StreamId(stream), is_captured });
+            // Numbers that do not fit beside the bit of a single use are recorded, too.
+            let stream = random.u32(..5) + if random.u8(..8) == 0 { 1 << 31 } else { 0 };
+            let captured_in = if random.bool() { CaptureNumber::new(random.u64(..2)) } else { None };
+            uses.record(&mut block, User { stream: StreamId(stream), captured_in });
             match expected.iter_mut().find(|(known, _)| *known == stream) {
-                Some((_, all_captured)) => *all_captured &= is_captured,
-                None => expected.push((stream, is_captured)),
+                Some((_, in_one)) if *in_one == captured_in => {}
+                Some((_, in_one)) => *in_one = None,
+                None => expected.push((stream, captured_in)),
             }
             assert!(block.uses.are_any());
         }

@@ -92,8 +92,18 @@ impl DeviceAllocator {
         Ok(None)
     }
 
-    /// Rung 4: takes memory from the driver. PyTorch: `alloc_block`.
+    /// Rung 4: takes memory from the driver. If `throw_on_cudamalloc_oom` rejects that, tries again once the charges of
+    /// other threads are settled, since some may be refunded. PyTorch: `alloc_block`.
     fn grow(&self, wanted: &Wanted<'_>) -> Grown {
+        match wanted.source.grow(&self.memory.context, wanted) {
+            Err(Failure::Refused(OutOfMemoryCause::Rejected)) => self.grow_behind_others(wanted),
+            grown => grown,
+        }
+    }
+
+    /// Takes memory from the driver once the requests of other threads that are underway are over.
+    fn grow_behind_others(&self, wanted: &Wanted<'_>) -> Grown {
+        self.memory.context.requesting.wait();
         wanted.source.grow(&self.memory.context, wanted)
     }
 
@@ -125,10 +135,7 @@ impl DeviceAllocator {
         }
         self.arenas().statistics().retried();
         match self.grow(wanted) {
-            Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
-                self.memory.context.requesting.wait();
-                self.grow(wanted)
-            }
+            Err(Failure::Refused(OutOfMemoryCause::Limit)) => self.grow_behind_others(wanted),
             grown => grown,
         }
     }

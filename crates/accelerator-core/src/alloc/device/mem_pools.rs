@@ -12,14 +12,30 @@ use crate::sync::primitives::lock;
 use crate::types::{MemPoolId, MemPoolInfo, PoolStat, Result, is_pool_name};
 
 impl DeviceAllocator {
+    /// [`MemPools::retain`](crate::alloc::mem_pools::MemPools::retain).
     pub(crate) fn retain_pool(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) -> Result<()> {
         self.check_private(id)?;
-        self.mem_pools.retain(id, source);
+        drop(self.mem_pools.retain(id, source));
         Ok(())
     }
 
-    pub(crate) fn release_pool(&self, id: MemPoolId) -> Result<()> {
-        self.known(id, self.mem_pools.release(id))
+    pub(crate) fn release_pool(&self, id: MemPoolId) {
+        self.mem_pools.release(id);
+    }
+
+    /// [`MemPools::retain_counted`](crate::alloc::mem_pools::MemPools::retain_counted).
+    pub(crate) fn retain_counted_pool(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) -> Result<()> {
+        self.check_private(id)?;
+        drop(self.mem_pools.retain_counted(id, source));
+        Ok(())
+    }
+
+    pub(crate) fn release_counted_pool(&self, id: MemPoolId) -> Result<()> {
+        if self.mem_pools.release_counted(id) {
+            return Ok(());
+        }
+        self.known(id, self.mem_pools.uses(id) > 0)?;
+        Err(self.pool_error(id, "has no use that `retain_pool` added: handles, routes and graphs keep theirs"))
     }
 
     pub(crate) fn pool_uses(&self, id: MemPoolId) -> u32 {
@@ -27,6 +43,7 @@ impl DeviceAllocator {
     }
 
     pub(crate) fn keep_for_graphs(&self, id: MemPoolId) -> Result<()> {
+        let _reclaiming = lock(&self.reclaiming); // no other thread is giving memory of it back then
         self.known(id, self.mem_pools.set_has_foreign_graphs(id))
     }
 
@@ -85,7 +102,8 @@ impl DeviceAllocator {
 
     /// Sends requests to a pool, of which this is one more use. In a capture, the graph comes to hold the pool, too.
     pub(crate) fn begin_route(&self, id: MemPoolId, applies: Applies) -> Result<RouteId> {
-        let capture = self.current_capture()?;
+        // If the driver does not say whether there is a capture, each request asks again, and its graph holds the pool.
+        let capture = self.current_capture().ok().flatten();
         self.retain_pool(id, None)?;
         // A capture by other means may follow, too.
         if capture.is_some() || self.mem_pools.is_held_by_graph(id) == Some(true) {

@@ -19,7 +19,7 @@ pub(crate) use self::exact::PoolState;
 use self::share::SharedBlocks;
 use crate::alloc::arena::{AllocatedBlock, ArenaId};
 use crate::alloc::arenas::Arenas;
-use crate::alloc::blocks::{BlockId, User};
+use crate::alloc::blocks::{BlockId, CaptureNumber, User};
 use crate::alloc::driver::Driver;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::hooks::Hooks;
@@ -172,15 +172,16 @@ impl DeviceAllocator {
     #[inline(always)]
     fn user(&self, stream: StreamId) -> User {
         // If the driver does not say whether a use is captured, it is waited for like others.
-        let is_captured = self.pending.has_captures() && self.is_current_captured().unwrap_or(false);
-        User { stream, is_captured }
+        let capture = if self.pending.has_captures() { self.current_capture().ok().flatten() } else { None };
+        User { stream, captured_in: capture.and_then(CaptureNumber::new) }
     }
 
     /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.
     #[inline(always)]
     pub(crate) fn record_work(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let is_captured = self.pending.has_captures() && self.capture_of(stream).is_ok_and(|capture| capture.is_some());
-        self.arenas().of(arena).lock().record_use(block, User { stream, is_captured });
+        let capture = if self.pending.has_captures() { self.capture_of(stream).ok().flatten() } else { None };
+        let user = User { stream, captured_in: capture.and_then(CaptureNumber::new) };
+        self.arenas().of(arena).lock().record_use(block, user);
     }
 
     /// Returns the number of the capture that the work of a stream is part of.

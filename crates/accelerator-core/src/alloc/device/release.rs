@@ -68,12 +68,11 @@ impl DeviceAllocator {
         reclaimed.fold(Ok(()), Result::and)
     }
 
-    /// Gives the free memory of a live private pool back, unless a graph has come to hold it, or its contents are being
-    /// copied.
+    /// Gives the free memory of a live private pool back, unless a graph has come to hold it, or somebody keeps it.
     pub(super) fn reclaim(&self, id: MemPoolId) -> Result<()> {
         let _reclaiming = lock(&self.reclaiming);
         match self.mem_pools.is_held_by_graph(id) {
-            Some(false) if !self.mem_pools.is_copied(id) => self.memory.release_pool(&self.mem_pools.arenas(id)),
+            Some(false) if !self.mem_pools.is_kept(id) => self.memory.release_pool(&self.mem_pools.arenas(id)),
             _ => Ok(()),
         }
     }
@@ -101,10 +100,10 @@ impl DeviceAllocator {
         released.fold(Ok(()), Result::and)
     }
 
-    /// Gives the free memory of a released pool back, unless it is in use again.
+    /// Gives the free memory of a released pool back, unless it is in use again, or somebody keeps it.
     fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
         let reclaiming = lock(&self.reclaiming);
-        if !self.mem_pools.is_released(id) {
+        if !self.mem_pools.is_released(id) || self.mem_pools.is_kept(id) {
             return Ok(());
         }
         let arenas = self.mem_pools.arenas(id);

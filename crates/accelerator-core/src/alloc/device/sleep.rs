@@ -88,7 +88,7 @@ impl DeviceAllocator {
     }
 
     /// Maps new pages for a closed pool where pages went back. If memory runs out, gives the cache back and tries
-    /// again.
+    /// again. Meanwhile, the pages that came first are away again, since another thread may need only them.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver). All pages that the
@@ -96,8 +96,11 @@ impl DeviceAllocator {
     pub(crate) fn take_pages_again(&self, id: MemPoolId) -> Result<()> {
         let arenas = self.mem_pools.arenas(id);
         let mut resumed = self.memory.resume(&arenas);
-        if matches!(resumed, Err(Failure::Refused(_))) && self.release_all().is_ok() {
-            resumed = self.memory.resume(&arenas);
+        if matches!(resumed, Err(Failure::Refused(_))) {
+            let _ = self.memory.pause(&arenas);
+            if self.release_all().is_ok() {
+                resumed = self.memory.resume(&arenas);
+            }
         }
         let failure = match resumed {
             Ok(()) => return Ok(()),

@@ -172,8 +172,11 @@ impl DeviceAllocator {
         // If the driver does not say, the events that it refuses to record are recorded later.
         let capture = if self.pending.has_captures() { self.current_capture().ok().flatten() } else { None };
         match capture {
-            None => self.pending.await_uses(context, begun, block, users),
-            Some(capture) => self.pending.defer(context, begun, block, users.clone(), capture),
+            Some(capture) if self.pending.is_underway(capture) => {
+                self.pending.defer(context, begun, block, users.clone(), capture);
+            }
+            // The end of a capture by other means is not seen here, but its uses have no events until then.
+            _ => self.pending.await_uses(context, begun, block, users),
         }
     }
 

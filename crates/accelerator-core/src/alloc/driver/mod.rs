@@ -68,7 +68,10 @@ pub(crate) trait AddressSpace: Send + Sync {
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()>;
 
     /// Exports pages to other processes.
-    fn export(&self, pages: &Pages) -> DriverResult<Exported>;
+    ///
+    /// # Safety
+    /// * As for [`Interprocess::export_pages`](crate::Interprocess::export_pages).
+    unsafe fn export(&self, pages: &Pages) -> DriverResult<Exported>;
 }
 
 /// The error for a backend that exports no memory.

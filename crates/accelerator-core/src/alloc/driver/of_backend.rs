@@ -97,7 +97,10 @@ impl<B: Backend> AddressSpace for SpaceOf<B> {
         // SAFETY: The caller guarantees it.
         unsafe { self.1.unmap(ptr::<B>(at).offset(offset), len) }
     }
-    fn export(&self, pages: &Pages) -> DriverResult<Exported> {
-        self.0.interprocess().ok_or(EXPORTS_NOTHING)?.export_pages(pages)
+
+    unsafe fn export(&self, pages: &Pages) -> DriverResult<Exported> {
+        let between = self.0.interprocess().ok_or(EXPORTS_NOTHING)?;
+        // SAFETY: The caller guarantees it.
+        unsafe { between.export_pages(pages) }
     }
 }

@@ -1,5 +1,6 @@
 //! The private pools of a device: who uses them, which requests they serve, and the arenas with their memory.
 
+mod holders;
 #[cfg(test)]
 #[cfg(loom)]
 mod models;
@@ -8,6 +9,7 @@ mod routes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(crate) use self::holders::Keeper;
 use self::routes::Routes;
 pub(crate) use self::routes::{Applies, RouteId};
 use super::arena::{ArenaId, OwnSegments, Private};
@@ -38,6 +40,8 @@ struct MemPool {
     /// The handles, routes and graphs that keep its memory. At 0, the pool is released: it serves no more requests, and
     /// its memory goes back to the driver as it becomes free.
     uses: u32,
+    /// The uses among them that the program counts itself. It cannot take back others, whose holders rely on them.
+    counted: u32,
     /// Requests that are using the pool now. It is not forgotten before they are done.
     requests: u32,
     /// Whether it helps out when the driver has no more memory.
@@ -49,6 +53,8 @@ struct MemPool {
     is_paused: bool,
     /// Whether its contents are being copied, so that its free pages must stay, too.
     is_copied: bool,
+    /// How many need all of its memory, also what is free, to stay where it is.
+    keepers: u32,
     /// How many graphs hold it. Their replays use memory that is free now.
     graphs: u32,
     /// Whether graphs that are captured by other means may hold it.
@@ -111,28 +117,6 @@ pub(crate) enum Unroutable {
 }
 
 impl MemPools {
-    /// Adds a use of a pool, which is made if it does not exist. PyTorch: `createOrIncrefPool`.
-    pub(crate) fn retain(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) {
-        let mut state = lock(&self.0);
-        let pool = state.pools.entry(id).or_default();
-        pool.uses += 1;
-        if pool.arenas.is_empty() {
-            pool.source = pool.source.take().or(source);
-        }
-    }
-
-    /// Takes back a use of a pool. Returns whether there was one. PyTorch: `releasePool`.
-    pub(crate) fn release(&self, id: MemPoolId) -> bool {
-        let mut state = lock(&self.0);
-        let pool = state.pools.get_mut(&id).filter(|pool| pool.uses > 0);
-        pool.map(|pool| pool.uses -= 1).is_some()
-    }
-
-    /// Returns how many handles, routes and graphs use a pool; 0 also if it does not exist.
-    pub(crate) fn uses(&self, id: MemPoolId) -> u32 {
-        lock(&self.0).pools.get(&id).map_or(0, |pool| pool.uses)
-    }
-
     /// Names a pool. Returns false if it does not exist.
     pub(crate) fn set_name(&self, id: MemPoolId, name: Arc<str>) -> bool {
         lock(&self.0).pools.get_mut(&id).map(|pool| pool.name = Some(name)).is_some()
@@ -288,59 +272,9 @@ impl MemPools {
         }
     }
 
-    /// Returns whether the contents of a pool are being copied, so that its free pages must stay, too.
-    pub(crate) fn is_copied(&self, id: MemPoolId) -> bool {
-        lock(&self.0).pools.get(&id).is_some_and(|pool| pool.is_copied)
-    }
-
     /// Returns whether a pool is paused.
     pub(crate) fn is_paused(&self, id: MemPoolId) -> bool {
         lock(&self.0).pools.get(&id).is_some_and(|pool| pool.is_paused)
-    }
-
-    /// Notes that a capture has begun, whose graph uses this pool already.
-    pub(crate) fn capture_begun(&self, capture: u64, id: MemPoolId) {
-        let mut state = lock(&self.0);
-        state.captures.insert(capture, vec![id]);
-        if let Some(pool) = state.pools.get_mut(&id) {
-            pool.graphs += 1;
-        }
-    }
-
-    /// Notes that a capture is over. Returns the pools that its graph holds.
-    pub(crate) fn capture_ended(&self, capture: u64) -> Vec<MemPoolId> {
-        lock(&self.0).captures.remove(&capture).unwrap_or_default()
-    }
-
-    /// Returns whether the graph of a capture underway holds the pool of a request. There is none if the capture began
-    /// by other means.
-    pub(crate) fn holds(&self, capture: u64, lease: &Lease<'_>) -> bool {
-        lock(&self.0).captures.get(&capture).is_none_or(|held| held.contains(&lease.pool))
-    }
-
-    /// Makes the graph of a capture underway hold a pool, once.
-    pub(crate) fn hold(&self, capture: u64, id: MemPoolId) {
-        let mut state = lock(&self.0);
-        let State { pools, captures, .. } = &mut *state;
-        let (Some(held), Some(pool)) = (captures.get_mut(&capture), pools.get_mut(&id)) else { return };
-        if !held.contains(&id) {
-            held.push(id);
-            pool.uses += 1;
-            pool.graphs += 1;
-        }
-    }
-
-    /// Takes back the use of a pool by a graph.
-    pub(crate) fn release_from_graph(&self, id: MemPoolId) {
-        if let Some(pool) = lock(&self.0).pools.get_mut(&id) {
-            pool.graphs = pool.graphs.saturating_sub(1);
-            pool.uses = pool.uses.saturating_sub(1);
-        }
-    }
-
-    /// Returns whether a graph may use free memory of a pool; `None` if the pool does not exist.
-    pub(crate) fn is_held_by_graph(&self, id: MemPoolId) -> Option<bool> {
-        lock(&self.0).pools.get(&id).map(|pool| pool.is_held_by_graph(id))
     }
 
     /// Returns the live pools whose free memory no graph uses.
@@ -378,7 +312,7 @@ impl MemPools {
     pub(crate) fn forget_if_empty(&self, id: MemPoolId, arenas: &Arenas) -> Option<Arc<dyn OwnSegments>> {
         let mut state = lock(&self.0);
         let pool = state.pools.get(&id)?;
-        let is_idle = pool.uses == 0 && pool.requests == 0;
+        let is_idle = pool.uses == 0 && pool.requests == 0 && pool.keepers == 0;
         if is_idle && pool.arenas.iter().all(|(_, arena)| arenas.of(*arena).lock().is_empty()) {
             let forgotten = state.pools.remove(&id);
             for (_, arena) in forgotten.iter().flat_map(|pool| &pool.arenas) {

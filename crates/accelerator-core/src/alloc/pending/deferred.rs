@@ -3,7 +3,7 @@
 //! every use.
 
 use super::{Arrived, PendingBlock, PendingFrees, Queues, use_over};
-use crate::alloc::blocks::{User, Users};
+use crate::alloc::blocks::{CaptureNumber, User, Users};
 use crate::alloc::source::{Context, Memory};
 use crate::graphs::CaptureMode;
 use crate::sync::Step;
@@ -31,6 +31,14 @@ pub(super) struct Deferred {
     marks: Vec<u64>,
 }
 
+impl Deferred {
+    /// Returns whether all of a use is part of the same capture. A use of an earlier capture may have been meant for
+    /// work that came after it, and ran.
+    fn has_captured(&self, user: User) -> bool {
+        user.captured_in.is_some() && user.captured_in == CaptureNumber::new(self.capture)
+    }
+}
+
 impl PendingFrees {
     /// Notes that a capture with this number has begun.
     pub(crate) fn capture_begun(&self, number: u64, mode: CaptureMode) {
@@ -53,6 +61,11 @@ impl PendingFrees {
         lock(&self.captures.underway).contains(&(capture, CaptureMode::Relaxed))
     }
 
+    /// Returns whether this capture is underway, and began with a graph of this crate.
+    pub(crate) fn is_underway(&self, capture: u64) -> bool {
+        lock(&self.captures.underway).iter().any(|(number, _)| *number == capture)
+    }
+
     /// Returns whether any capture is underway.
     #[inline(always)]
     pub(crate) fn has_captures(&self) -> bool {
@@ -69,7 +82,7 @@ impl PendingFrees {
         drop(arena);
         let mut deferred = Deferred { block, stream, users, capture, marks: Vec::new() };
         // The graph does not order work from before the capture, which has events to wait for.
-        if reuses && deferred.users.iter().all(|user| user.is_captured) {
+        if reuses && deferred.users.iter().all(|user| deferred.has_captured(user)) {
             let mut streams = vec![stream];
             streams.extend(deferred.users.iter().map(|user| user.stream));
             let marked = streams.into_iter().map(|stream| events.mark(stream).ok().flatten());
@@ -131,15 +144,15 @@ impl PendingFrees {
         self.carry_out(memory, &mut queues, ended);
     }
 
-    /// Forgets the uses that were captured, and waits for the others.
+    /// Forgets the uses that were captured with the free, and waits for the others.
     fn carry_out(&self, memory: &Memory, queues: &mut Queues, frees: Vec<Deferred>) {
-        for Deferred { block, users, .. } in frees {
-            for User { stream, .. } in users.iter().filter(|user| !user.is_captured) {
+        for free in frees {
+            for User { stream, .. } in free.users.iter().filter(|user| !free.has_captured(*user)) {
                 let event = memory.context.events.record(stream).ok().flatten();
                 self.queued.store(true, Ordering::Relaxed);
-                queues.push(Arrived { user: stream, event, block });
+                queues.push(Arrived { user: stream, event, block: free.block });
             }
-            users.iter().filter(|user| user.is_captured).for_each(|_| use_over(memory, block));
+            free.users.iter().filter(|user| free.has_captured(*user)).for_each(|_| use_over(memory, free.block));
         }
     }
 

@@ -156,6 +156,12 @@ impl PendingFrees {
         }
     }
 
+    /// As [`poll`](Self::poll), after waiting for the thread that goes through the queues.
+    pub(crate) fn poll_behind_others(&self, memory: &Memory, stream: StreamId) -> Result<()> {
+        drop(self.queues.lock());
+        self.poll(memory, stream)
+    }
+
     #[cold]
     fn poll_as_other(&self, memory: &Memory) -> Result<()> {
         self.queues.try_lock().map_or(Ok(()), |mut queues| self.take_complete_events(memory, &mut queues))

@@ -11,13 +11,17 @@ pub(crate) enum Value {
     Table(Vec<(String, Value)>),
 }
 
+/// How deep tables may be inside others. No key has a table inside its table, but a message about the key says more
+/// than one about the depth.
+const MOST_TABLES: u32 = 4;
+
 /// Parses a settings string into its keys and values.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let mut rest = compact.chars().peekable();
     let mut pairs = Vec::new();
     while rest.peek().is_some() {
-        pairs.push(pair(&mut rest)?);
+        pairs.push(pair(&mut rest, MOST_TABLES)?);
         match rest.next() {
             None | Some(',') => {}
             Some(other) => return Err(format!("expected `,` between settings, but found `{other}`")),
@@ -26,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
     Ok(pairs)
 }
 
-fn pair(rest: &mut Peekable<Chars<'_>>) -> Result<(String, Value), String> {
+fn pair(rest: &mut Peekable<Chars<'_>>, tables: u32) -> Result<(String, Value), String> {
     let key = word(rest);
     if key.is_empty() {
         return Err(format!("expected a key{}", found(rest)));
@@ -35,7 +39,8 @@ fn pair(rest: &mut Peekable<Chars<'_>>) -> Result<(String, Value), String> {
         return Err(format!("expected `:` and a value after `{key}`{}", found(rest)));
     }
     if rest.next_if_eq(&'[').is_some() {
-        return Ok((key.clone(), Value::Table(table(&key, rest)?)));
+        let inside = tables.checked_sub(1).ok_or_else(|| format!("the tables around `{key}` are nested too deep"))?;
+        return Ok((key.clone(), Value::Table(table(&key, rest, inside)?)));
     }
     let text = word(rest);
     if text.is_empty() {
@@ -44,13 +49,13 @@ fn pair(rest: &mut Peekable<Chars<'_>>) -> Result<(String, Value), String> {
     Ok((key, Value::Text(text)))
 }
 
-fn table(key: &str, rest: &mut Peekable<Chars<'_>>) -> Result<Vec<(String, Value)>, String> {
+fn table(key: &str, rest: &mut Peekable<Chars<'_>>, tables: u32) -> Result<Vec<(String, Value)>, String> {
     let mut entries = Vec::new();
     loop {
         if rest.next_if_eq(&']').is_some() {
             return Ok(entries);
         }
-        entries.push(pair(rest)?);
+        entries.push(pair(rest, tables)?);
         if rest.peek() != Some(&']') && rest.next_if_eq(&',').is_none() {
             return Err(format!("expected `,` or `]` in the table of `{key}`{}", found(rest)));
         }

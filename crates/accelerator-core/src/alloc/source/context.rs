@@ -104,29 +104,28 @@ impl Context {
 
     /// Charges bytes that are about to be requested from the driver.
     pub(crate) fn charge(&self, arena: ArenaId, bytes: u64) -> Grown<Charge<'_>> {
+        let allowed = self.allowed(arena);
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
             let limit = statistics.limit;
             let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Err(Failure::Refused(cause));
         }
-        let mut charge = Charge { context: self, bytes, _requesting: self.requesting.begin() };
-        drop(statistics);
-        let is_rejected = self.rejects_ahead_of_driver(arena, &mut charge);
-        if is_rejected { Err(Failure::Refused(OutOfMemoryCause::Rejected)) } else { Ok(charge) }
+        if statistics.charged > allowed {
+            statistics.refund(bytes);
+            return Err(Failure::Refused(OutOfMemoryCause::Rejected));
+        }
+        Ok(Charge { context: self, bytes, _requesting: self.requesting.begin() })
     }
 
-    /// Returns whether `throw_on_cudamalloc_oom` is set and the charged memory exceeds the share of the device that the
-    /// current settings allow. If so, the charge is refunded at once, before another thread sees it.
-    fn rejects_ahead_of_driver(&self, arena: ArenaId, charge: &mut Charge<'_>) -> bool {
+    /// Returns how much may be charged ahead of the driver: with `throw_on_cudamalloc_oom`, the share of the device
+    /// that the current settings allow.
+    fn allowed(&self, arena: ArenaId) -> u64 {
         let config = *self.arenas.of(arena).lock().config();
-        let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
-        let mut statistics = self.arenas.statistics();
-        let rejects = config.reject_ahead_of_driver && statistics.charged > allowed;
-        if rejects {
-            statistics.refund(charge.use_up(u64::MAX));
+        match config.reject_ahead_of_driver {
+            true => share(config.memory_fraction, self.driver.properties().total_memory),
+            false => u64::MAX,
         }
-        rejects
     }
 
     /// Converts a driver error into a failure. Lack of memory gets this cause.

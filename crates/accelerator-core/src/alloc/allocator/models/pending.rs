@@ -15,7 +15,7 @@ impl Shared {
     /// Begins to capture the first stream. Returns what ends the capture.
     fn capture(&self) -> impl FnOnce(&Self) + use<> {
         let (number, pool) = (Idle::begin_capture(), MemPoolId::next_graph());
-        self.allocator.retain_pool(pool).unwrap();
+        self.allocator.hold_pool(pool, None).unwrap();
         let route = self.allocator.capture_begun(number, CaptureMode::Relaxed, pool);
         move |shared| {
             Idle::end_capture();

@@ -97,3 +97,13 @@ fn requests_are_rounded_to_blocks_or_to_steps_of_a_power_of_two() {
     let steps = [1, 2048, 2049, 2560, 2561, 1_100_000].map(|bytes| read("roundup_power2_divisions:4").rounded(bytes));
     assert_eq!(steps, [512, 2048, 2560, 2560, 3072, 1_310_720]);
 }
+
+/// The stack overflowed, which ends the process.
+#[test]
+fn tables_within_tables_are_refused() {
+    let read = |text: &str| AllocatorConfig::default().updated(text);
+    assert!(read("caching:[a:[b:[c:[d:1]]]]").unwrap_err().to_string().contains("`caching` must be `True` or `False`"));
+    for text in ["a:[".repeat(100_000), "a:[b:[c:[d:[e:[f:1]]]]]".to_owned()] {
+        assert!(read(&text).unwrap_err().to_string().contains("the tables around `"), "{text:.20}");
+    }
+}

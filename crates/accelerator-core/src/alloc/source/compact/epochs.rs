@@ -68,18 +68,22 @@ impl<'a> Mapper<'a> {
             let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
             compact.owners.end_epochs(all, compact.costs.reserved, |owner| is_of_use && awaited(owner) < ENDS)
         });
-        self.record_ends(ended);
+        let _ = self.record_ends(ended); // what is not recorded is so the next time
         self.see_what_is_over();
     }
 
-    /// Records an event for each epoch that has ended.
-    fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
+    /// Records an event for each epoch that has ended. Returns the first error, after trying all of them.
+    fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) -> DriverResult<()> {
+        let mut result = Ok(());
         for (owner, stream, epoch) in ended {
-            match self.context.events.record(stream) {
-                Ok(Some(event)) => self.mapped.ends.push_back(EpochEnd { owner, epoch, event }),
+            let recorded = self.context.events.record(stream);
+            match &recorded {
+                Ok(Some(event)) => self.mapped.ends.push_back(EpochEnd { owner, epoch, event: *event }),
                 _ => self.in_arena(|compact| compact.owners.not_marked(owner)),
             }
+            result = result.and(recorded.map(drop));
         }
+        result
     }
 
     /// Makes the stream wait on the device for the ended epochs of all others. Where the driver refuses, nothing
@@ -122,7 +126,7 @@ impl<'a> Mapper<'a> {
             let is_awaited = |owner| only.is_none_or(|only| only == owner);
             (compact.owners.end_epochs(true, compact.costs.reserved, is_awaited), only)
         });
-        self.record_ends(ended);
+        let recorded = self.record_ends(ended);
         let mut kept = VecDeque::new();
         let mut result = Ok(());
         for end in std::mem::take(&mut self.mapped.ends) {
@@ -136,6 +140,6 @@ impl<'a> Mapper<'a> {
             kept.push_back(end);
         }
         self.mapped.ends = kept;
-        result
+        recorded.and(result)
     }
 }
