@@ -1,6 +1,7 @@
 //! Memory of paused pools when driver calls fail, and when others give it back or need it.
 
 use std::num::NonZeroU64;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -78,10 +79,12 @@ fn a_request_gets_memory_that_is_too_little_for_a_resumed_pool() {
     thread::scope(|scope| {
         let resuming = scope.spawn(|| pool.resume().map(drop));
         assert!(gate.wait_reached(Duration::from_secs(10)));
-        let requested = device.allocate(30 * MIB, user);
+        let (done, is_done) = channel();
+        scope.spawn(move || done.send(device.allocate(30 * MIB, user).map(drop)));
+        let requested = is_done.recv_timeout(Duration::from_secs(10));
         gate.open();
         assert!(resuming.join().unwrap().is_err());
-        drop(requested.unwrap());
+        requested.unwrap().unwrap();
     });
     drop(taken);
     let _ = pool.resume().unwrap();

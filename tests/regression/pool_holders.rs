@@ -1,6 +1,7 @@
 //! Who holds a private pool, and who may take its memory.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -92,26 +93,49 @@ fn no_memory_of_a_pool_goes_back_once_it_is_kept_for_graphs() {
     assert_eq!(device.backend().used(), used, "memory went back after the call");
 }
 
+/// How many frees have asked for a context, from the time that the pool is set back.
+static FREES: AtomicU32 = AtomicU32::new(0);
+static IS_SET_BACK: AtomicBool = AtomicBool::new(false);
+static HAS_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+fn wait_until(flag: &AtomicBool) {
+    for _ in 0..1000 {
+        if flag.load(Ordering::SeqCst) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it takes too long");
+}
+
+/// Holds up the second free of a pool that is set back.
+fn hold_up() -> Option<HistoryContext> {
+    if IS_SET_BACK.load(Ordering::SeqCst) && FREES.fetch_add(1, Ordering::SeqCst) == 1 {
+        wait_until(&HAS_REQUESTED);
+    }
+    None
+}
+
 /// The pool had lost its free memory to another request, and with it all allocations.
 #[test]
 fn a_pool_that_is_set_back_keeps_its_memory_although_another_request_needs_it() {
-    let device = device(Faulty::new(Sim::new(100 * MIB)), "reclaim_live_pools:True");
-    let (allocator, stream) = (device.allocator(), device.stream(0).unwrap());
+    let device = device(Sim::new(100 * MIB), "reclaim_live_pools:True");
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let recording = Recording { max_entries: 10, contexts: ContextsOf::All, capture: Some(hold_up) };
+    allocator.record_history(Some(recording));
     let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
-    let block = allocate_in(device, pool.id(), stream, 60 * MIB);
+    let live = vec![(); 2].into_iter().map(|()| allocate_in(device, pool.id(), stream, 30 * MIB)).collect();
     let checkpoint = allocator.checkpoint_pool(pool.id()).unwrap();
-    let (user, other) = (device.stream(0).unwrap(), device.stream(0).unwrap());
-    allocator.record_use(&block, user).unwrap();
-    let gate = device.backend().gate(Call::WaitHost);
+    IS_SET_BACK.store(true, Ordering::SeqCst);
     thread::scope(|scope| {
-        let restoring = scope.spawn(|| allocator.restore_pool(&checkpoint, vec![block]));
-        assert!(gate.wait_reached(Duration::from_secs(10)));
-        let requested = scope.spawn(move || allocator.allocate(NonZeroU64::new(50 * MIB).unwrap(), other));
-        thread::sleep(Duration::from_millis(50));
-        gate.open();
-        let restored = restoring.join().unwrap();
-        assert_eq!(restored.map(|all| all.len()).map_err(Error::from).unwrap(), 1);
-        assert!(matches!(requested.join().unwrap(), Err(Error::OutOfMemory(_))));
+        let restoring = scope.spawn(|| allocator.restore_pool(&checkpoint, live).map_err(Error::from));
+        while FREES.load(Ordering::SeqCst) < 2 {
+            thread::yield_now();
+        }
+        let requested = allocator.allocate(NonZeroU64::new(50 * MIB).unwrap(), device.stream(0).unwrap());
+        HAS_REQUESTED.store(true, Ordering::SeqCst);
+        assert_eq!(restoring.join().unwrap().unwrap().len(), 2);
+        assert!(matches!(requested, Err(Error::OutOfMemory(_))));
     });
 }
 
