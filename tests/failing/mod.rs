@@ -68,8 +68,18 @@ const PROGRAMS: &str = "ACCELERATOR_FAILING_PROGRAMS";
 const ONLY: &str = "ACCELERATOR_FAILING_ONLY";
 /// Set in a process that runs one case or program.
 const ALONE: &str = "ACCELERATOR_FAILING_ALONE";
+/// The number of the plan that such a process begins with.
+const FIRST: &str = "ACCELERATOR_FAILING_FIRST";
 
 type Outcome = Result<(), Failed>;
+
+/// What a case or program did.
+struct Ran {
+    calls: u64,
+    /// Whether a stream is captured for ever, because the driver has refused to end that each time. Then nothing more
+    /// can be done in this process.
+    is_stuck: bool,
+}
 
 /// This case takes memory from the driver itself, and leaves it there if it fails.
 const LEAVES_MEMORY: &str = "L114_";
@@ -111,20 +121,25 @@ pub(crate) fn programs<D: Driver>(trial: &str, programs: u64, runs: u64) -> Outc
     each_alone::<D>(trial, "programs", &env::var(ONLY).map_or(all, |only| vec![only]))
 }
 
-/// Runs each of these in a process of its own, since devices live as long as their process.
+/// Runs each of these in a process of its own, since devices live as long as their process. If a stream is captured for
+/// ever, another process goes on.
 fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
     let (start, mut sums, mut wrong) = (Instant::now(), [0; 2], Vec::new());
     for name in names {
         D::goes_on();
-        let mut process = Command::new(env::current_exe()?);
-        process.args(["--exact", trial, "--include-ignored", "--nocapture"]).env(ALONE, name);
-        let output = process.output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let told = text.lines().find_map(|line| line.strip_prefix(TOLD));
-        let counts = told.unwrap_or_default().split(' ').filter_map(|count| count.parse::<u64>().ok());
-        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        if told.is_none() || !output.status.success() {
-            wrong.push(format!("{name}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)));
+        let mut next = Some(0);
+        while let Some(first) = next {
+            let mut process = Command::new(env::current_exe()?);
+            let process = process.args(["--exact", trial, "--include-ignored", "--nocapture"]);
+            let output = process.env(ALONE, name).env(FIRST, first.to_string()).output()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let told = text.lines().find_map(|line| line.strip_prefix(TOLD));
+            let counts: Vec<u64> = told.unwrap_or_default().split(' ').filter_map(|count| count.parse().ok()).collect();
+            sums.iter_mut().zip(&counts).for_each(|(sum, count)| *sum += count);
+            next = counts.get(2).copied();
+            if told.is_none() || !output.status.success() {
+                wrong.push(format!("{name}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)));
+            }
         }
     }
     let [calls, runs] = sums;
@@ -135,18 +150,30 @@ fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
     }
 }
 
-/// What precedes the numbers of calls and runs in the output of a process.
-const TOLD: &str = "calls and runs: ";
+/// What precedes the numbers of calls and runs in the output of a process, and that of the next plan if there is one.
+const TOLD: &str = "calls, runs, next: ";
 
-/// Runs something without failures, and then with each of the plans.
-fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<u64, Failed>) -> Outcome {
+/// Runs something without failures, and then with each of the plans, until a stream is captured for ever.
+fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<Ran, Failed>) -> Outcome {
     panics::watch();
-    let calls = run(Failing::Nothing, DriverErrorKind::Other)?;
+    let first = env::var(FIRST).map_or(Ok(0), |first| first.parse())?;
+    let calls = run(Failing::Nothing, DriverErrorKind::Other)?.calls;
     let plans = plans::plans(calls, runs, seed);
-    let failed = |(nth, failing): (usize, &Failing)| run(*failing, D::KINDS[nth % D::KINDS.len()]).err();
-    let wrong = plans.iter().enumerate().filter_map(failed).take(MOST_ERRORS);
-    let wrong = wrong.map(|error| error.message().unwrap_or_default().to_owned()).collect::<Vec<_>>();
-    println!("{TOLD}{calls} {}", plans.len());
+    let (mut wrong, mut next) = (Vec::new(), first);
+    for (nth, failing) in plans.iter().enumerate().skip(first) {
+        next = nth + 1;
+        match run(*failing, D::KINDS[nth % D::KINDS.len()]) {
+            Ok(Ran { is_stuck: true, .. }) => break,
+            Ok(_) => {}
+            Err(error) => wrong.push(error.message().unwrap_or_default().to_owned()),
+        }
+        if wrong.len() == MOST_ERRORS {
+            break;
+        }
+    }
+    let new = if first == 0 { calls } else { 0 };
+    let rest = if next < plans.len() && wrong.is_empty() { next.to_string() } else { String::new() };
+    println!("{TOLD}{new} {} {rest}", next - first);
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(wrong.join("\n").into()),
@@ -156,8 +183,8 @@ fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind)
 /// More errors of one case or program say no more.
 const MOST_ERRORS: usize = 5;
 
-/// Runs a case. Returns how many calls it makes.
-fn case<D: Driver>(nth: usize, failing: Failing, kind: DriverErrorKind) -> Result<u64, Failed> {
+/// Runs a case.
+fn case<D: Driver>(nth: usize, failing: Failing, kind: DriverErrorKind) -> Result<Ran, Failed> {
     let case = D::cases().into_iter().nth(nth).ok_or("there is no such case")?;
     let name = case.trial().to_owned();
     let before = D::taken();
@@ -170,26 +197,29 @@ fn case<D: Driver>(nth: usize, failing: Failing, kind: DriverErrorKind) -> Resul
     let mut wrong = panics::found();
     let (is_raw, lacks) = (name.contains(RAW), D::may_lack(failing));
     // A driver that refuses so much may keep memory, or go on capturing.
-    let is_expected = |why: &String| lacks == u64::MAX && (is_raw || why.contains("CAPTURE"));
-    wrong.extend(afterwards.err().filter(|why| !is_expected(why)));
+    let is_stuck = lacks > 0 && afterwards.as_ref().is_err_and(|why| why.contains("CAPTURE"));
+    let is_expected = lacks == u64::MAX && is_raw || is_stuck;
+    wrong.extend(afterwards.err().filter(|_| !is_expected));
     let taken = D::taken().saturating_sub(before);
-    if taken > lacks && !is_raw {
+    if taken > lacks && !is_raw && !is_stuck {
         wrong.push(format!("the driver lacks {taken} pieces of memory"));
     }
     match wrong.is_empty() {
-        true => Ok(*lock(&made)),
+        true => Ok(Ran { calls: *lock(&made), is_stuck }),
         false => Err(format!("{failing:?} with {kind:?}: {}; the case itself: {verdict}", wrong.join("; ")).into()),
     }
 }
 
-/// Runs a program, and returns how many calls it makes.
-fn program<D: Driver>(seed: u64, failing: Failing, kind: DriverErrorKind) -> Result<u64, Failed> {
+/// Runs a program.
+fn program<D: Driver>(seed: u64, failing: Failing, kind: DriverErrorKind) -> Result<Ran, Failed> {
     let (before, driver) = (D::taken(), D::fail(failing, kind));
     let ran = catch_unwind(AssertUnwindSafe(|| run_program(&*driver, seed, failing)));
     driver.over();
+    let lacks = D::may_lack(failing);
     let wrong = match ran {
-        Ok(Ok(made)) => match D::taken().saturating_sub(before) {
-            taken if taken <= D::may_lack(failing) => return Ok(made),
+        Ok(Ok(Ran { is_stuck: true, .. })) if lacks == 0 => "a stream is captured for ever".to_owned(),
+        Ok(Ok(ran)) => match D::taken().saturating_sub(before) {
+            taken if taken <= lacks || ran.is_stuck => return Ok(ran),
             taken => format!("the driver lacks {taken} pieces of memory"),
         },
         Ok(Err(error)) => error.message().unwrap_or_default().to_owned(),
@@ -198,20 +228,19 @@ fn program<D: Driver>(seed: u64, failing: Failing, kind: DriverErrorKind) -> Res
     Err(format!("{failing:?} with {kind:?}: {wrong}").into())
 }
 
-fn run_program<D: Driver>(driver: &D, seed: u64, failing: Failing) -> Result<u64, Failed> {
+fn run_program<D: Driver>(driver: &D, seed: u64, failing: Failing) -> Result<Ran, Failed> {
     let device = match open(driver, seed) {
         Ok(device) => device,
         Err(error) => {
             check_typed(failing, &error)?;
-            return Ok(driver.over());
+            return Ok(Ran { calls: driver.over(), is_stuck: false });
         }
     };
     let mut program = Program::run(device, seed, D::HAS_BYTES);
-    let made = driver.over();
+    let calls = driver.over();
     program.errors().iter().try_for_each(|error| check_typed(failing, error))?;
     if program.is_stuck() {
-        drop(program);
-        return Ok(made);
+        return Ok(Ran { calls, is_stuck: true });
     }
     program.check()?;
     drop(program);
@@ -222,7 +251,7 @@ fn run_program<D: Driver>(driver: &D, seed: u64, failing: Failing) -> Result<u64
     program.check()?;
     drop(program);
     check_all_back::<D>(device)?;
-    Ok(made)
+    Ok(Ran { calls, is_stuck: false })
 }
 
 fn open<D: Driver>(driver: &D, seed: u64) -> Result<&'static Accelerator<D::Backend>, Error> {

@@ -45,8 +45,6 @@ pub(crate) struct Program<B: Backend> {
     pools: Vec<MemPool<B>>,
     random: Rng,
     errors: Vec<Error>,
-    /// A capture could not be ended.
-    has_open_capture: bool,
 }
 
 impl<B: Backend> Program<B> {
@@ -55,8 +53,7 @@ impl<B: Backend> Program<B> {
         let (owned, pinned, pools, errors) = Default::default();
         let random = Rng::with_seed(seed);
         let streams = vec![device.default_stream()];
-        let mut program =
-            Self { device, has_bytes, streams, owned, pinned, pools, random, errors, has_open_capture: false };
+        let mut program = Self { device, has_bytes, streams, owned, pinned, pools, random, errors };
         for _ in 1..STREAMS {
             let stream = device.dedicated_stream(0);
             let stream = program.done(stream);
@@ -78,7 +75,7 @@ impl<B: Backend> Program<B> {
     /// Whether a stream is captured for ever, because the driver has refused to end that each time.
     pub(crate) fn is_stuck(&self) -> bool {
         let _ = self.device.synchronize(); // tells of work that failed
-        self.has_open_capture && self.device.synchronize().is_err()
+        self.streams.iter().any(|stream| stream.is_capturing().unwrap_or(true))
     }
 
     /// Checks what the buffers hold. Calls must succeed again.
@@ -264,15 +261,14 @@ impl<B: Backend> Program<B> {
         stream.synchronize()?;
         owned.value = None;
         let mut graph = Graph::new(device)?;
-        let begun = graph.capture_begin(stream, None, CaptureMode::default());
-        begun.inspect_err(|_| self.has_open_capture = true)?;
+        graph.capture_begin(stream, None, CaptureMode::default())?;
         let captured = device.allocate(MIB, stream).and_then(|mut inside| {
             inside.fill(3, stream)?;
             side.wait_stream(stream)?;
             owned.buffer.fill(value, side)?;
             stream.wait_stream(side)
         });
-        graph.capture_end().inspect_err(|_| self.has_open_capture = true)?;
+        graph.capture_end()?;
         captured?;
         // SAFETY: The memory outlives the graph's work, which is waited for, and the streams that used it were.
         unsafe { graph.replay(stream) }?;

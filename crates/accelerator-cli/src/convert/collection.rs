@@ -36,7 +36,7 @@ impl Collections {
 
     pub(super) fn segment_freed(&mut self, address: u64, size: i64) {
         self.segments.given_back(address);
-        self.given_back += size;
+        self.given_back = self.given_back.saturating_add(size);
     }
 
     /// Notes a new segment. `reserved` is the number of bytes reserved before.

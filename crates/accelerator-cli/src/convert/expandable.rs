@@ -3,6 +3,7 @@
 //! Pages are mapped at the lowest unmapped place. So the range from the first page to the last is filled, including
 //! holes. Then the blocks in the holes are freed, and the cache is emptied to unmap their pages.
 
+use std::collections::HashMap;
 use std::io;
 
 use accelerator_core::{AllocatorConfig, MIB};
@@ -31,19 +32,17 @@ impl<'a> Expandable<'a> {
         most: u64,
     ) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
+        let mut known = HashMap::new();
         for (range, blocks) in ranges {
             let small = match blocks.first() {
                 Some(block) => config.rounded(block.requested.min(range.size)) <= SMALL,
                 None => !range.size.is_multiple_of(config.large_segment_size),
             };
-            let same = |other: &&mut Self| other.small == small && other.ranges[0].0.stream == range.stream;
-            match all.iter_mut().find(same) {
-                Some(found) => found.ranges.push((range, blocks)),
-                None => {
-                    let ranges = vec![(range, blocks)];
-                    all.push(Self { small, ranges, page: SMALL_SEGMENT, has_holes: true });
-                }
+            let place = *known.entry((small, range.stream)).or_insert(all.len());
+            if place == all.len() {
+                all.push(Self { small, ranges: Vec::new(), page: SMALL_SEGMENT, has_holes: true });
             }
+            all[place].ranges.push((range, blocks));
         }
         for expandable in &mut all {
             expandable.ranges.sort_by_key(|(range, _)| range.address);

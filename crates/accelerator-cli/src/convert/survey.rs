@@ -179,18 +179,18 @@ impl DeviceSurvey {
         let told = self.capacity_beyond.map(|beyond| at_start.saturating_add_signed(beyond).max(most));
         let capacity = match &notes {
             Some(notes) => Some(notes.total_memory).filter(|bytes| *bytes > 0),
-            None => told.or_else(|| (most > 16 * GIB).then(|| most.next_multiple_of(8 * GIB))),
+            None => told.or_else(|| (most > 16 * GIB).then(|| whole(most, 8 * GIB))),
         };
         let threshold =
             Some(config.garbage_collection_threshold).filter(|threshold| *threshold > 0.0 && notes.is_none());
         let collected = threshold.zip(self.collections.least()).map(|(threshold, least)| {
             // Add a few bytes, less than the smallest difference of two sums of segments, so that rounding does not
             // matter.
-            let share = (at_start.saturating_add_signed(least) as f64 / threshold) as u64 + 2 * GRAIN;
-            share.max(most)
+            let share = (at_start.saturating_add_signed(least) as f64 / threshold) as u64;
+            share.saturating_add(2 * GRAIN).max(most)
         });
         let capacity = match collected {
-            Some(limit) => Some(capacity.unwrap_or(0).max((limit + 1).next_multiple_of(GIB))),
+            Some(limit) => Some(capacity.unwrap_or(0).max(whole(limit.saturating_add(1), GIB))),
             None => capacity,
         };
         let inferred = collected.zip(capacity).map(|(limit, capacity)| limit as f64 / capacity as f64);
@@ -283,4 +283,9 @@ impl DeviceSurvey {
         let classic = self.early_segments.iter().filter(|segment| !segment.is_expandable);
         classic.filter(|segment| !places.contains_key(&segment.address)).count() <= 1
     }
+}
+
+/// Returns the bytes rounded up to whole units, or as many as there can be.
+fn whole(bytes: u64, unit: u64) -> u64 {
+    bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
 }

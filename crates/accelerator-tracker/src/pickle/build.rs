@@ -81,14 +81,23 @@ impl<S: Sink> Machine<'_, S> {
             (Value::Class(Class::DefaultDict | Class::OrderedDict), [])
             | (Value::Class(Class::DefaultDict), [Value::None | Value::Class(Class::Plain)]) => Vec::new(),
             // Python 2 passes a list of two-element lists.
-            (Value::Class(Class::OrderedDict), [listed]) => self.listed_pairs(*listed)?,
+            (Value::Class(Class::OrderedDict), [listed]) => {
+                let listed = *listed;
+                let pairs = self.listed_pairs(listed)?;
+                self.heap.hand(listed);
+                pairs
+            }
             (Value::Class(_), [.., other]) => return Err(self.unfit(*other)),
             _ => return Err(self.unfit(called)),
         };
         self.add(Body::Dict { pairs, of_class: true, handed: false })
     }
 
+    /// A list is copied once. Otherwise, a short pickle could copy a long list any number of times.
     fn listed_pairs(&self, listed: Value) -> Result<Vec<(Value, Value)>, PickleFault> {
+        if matches!(listed, Value::Kept(_)) {
+            return Err(self.unfit(listed));
+        }
         let items = View::new(&self.heap, listed).items().ok_or_else(|| self.unfit(listed))?;
         self.heap.budget.has_room(4 * (items.len() * size_of::<Value>()) as u64)?;
         let mut flat = Vec::with_capacity(2 * items.len());

@@ -13,6 +13,9 @@ use crate::pickle::{Halt, Heap, Value, View};
 /// The largest segment of the small pool.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
+/// How many keys of a request are looked at, which many blocks may share. PyTorch writes three.
+const MOST_KEYS: usize = 16;
+
 /// The maximum length of strings under unknown keys. Longer ones are skipped: a file can refer to a string a million
 /// times, and code that shows or writes the result would repeat it as often.
 const LONGEST_OTHER: usize = 1 << 10;
@@ -106,7 +109,7 @@ impl Parts {
             }
         }
         let mut used = None;
-        for (key, value) in last_use.into_iter().flat_map(|last| last.pairs().into_iter().flatten()) {
+        for (key, value) in last_use.into_iter().flat_map(|last| last.pairs().into_iter().flatten().take(MOST_KEYS)) {
             match key.text().map(|key| &**key) {
                 Some("real_size") => used = value.unsigned(),
                 Some("frames") => frames = frames.or(Some(value.value())),
