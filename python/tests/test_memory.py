@@ -331,6 +331,17 @@ class Pauses(Case):
             if keep:
                 self.assertTrue(torch.equal(inside.cpu(), ones.cpu()))
 
+    def test_the_contents_of_a_pool_go_to_a_file_whose_name_is_no_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pool, there = accelerator_alloc.pool("in a file"), torch.arange(2 * MIB)
+            with pool:
+                inside = there.cuda()
+            pool.pause(Path(folder) / os.fsdecode(b"k\xff"))
+            names = os.listdir(os.fsencode(folder))
+            pool.resume()
+            self.assertEqual(names, [b"k\xff"])
+            self.assertTrue(torch.equal(inside.cpu(), there))
+
     def test_a_pool_is_not_paused_in_a_capture(self):
         pool = accelerator_alloc.pool("captured")
         with cuda.graph(cuda.CUDAGraph()):
