@@ -17,7 +17,7 @@ const FAILED: c_int = 2;
 
 /// The number of this interface, with that of its kind of device in PyTorch. Whoever calls the library compares it
 /// with the number that it was written for. It changes with each function and each layout.
-const INTERFACE: u32 = if cfg!(feature = "host") { 6 << 8 } else { 6 << 8 | 1 };
+const INTERFACE: u32 = if cfg!(feature = "host") { 7 << 8 } else { 7 << 8 | 1 };
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
