@@ -230,6 +230,13 @@ impl<B: Backend> Accelerator<B> {
         self.after_captures.capture_ended(self.captures());
     }
 
+    /// Notes that a capture has ended which is no [`Graph`](crate::Graph), such as one of another library. Imports that
+    /// were dropped meanwhile end now, unless streams that use them still capture.
+    pub fn external_capture_ended(&self) {
+        self.captures().ended_elsewhere();
+        self.capture_ended();
+    }
+
     /// Returns the value with this name if it is in use, and otherwise makes it.
     pub(crate) fn unique<T: Any + Send + Sync, E>(
         &self,
