@@ -65,6 +65,22 @@ def drop_in_a_capture(received, answers):
     received.get()
 
 
+def drop_beside_a_pool(received, answers):
+    """Drops a tensor while requests go to a pool, and a stream that has allocated nothing reads it."""
+    install("")
+    tensor, other, target = received.get(), torch.cuda.Stream(), numbers(300_000).pin_memory()
+    torch.cuda.synchronize()
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        simulated.hold(other)
+        with torch.cuda.stream(other):
+            target.copy_(tensor, non_blocking=True)
+        del tensor
+        answers.put(None)
+    simulated.release(other)
+    torch.cuda.synchronize()
+    answers.put((target.tolist()[:4], simulated.violations()))
+
+
 def wait_until(condition, sentence):
     end = time.monotonic() + 30
     while not condition():
@@ -143,6 +159,17 @@ class Share(unittest.TestCase):
         self.assertEqual(answers.get(timeout=60), 0)
         wait_until(lambda: torch.cuda.memory_allocated() == before, "the memory of an import is not freed")
         sent.put("stop")
+        process.join()
+        self.assertEqual(process.exitcode, 0)
+
+    def test_an_import_waits_for_all_streams_while_requests_go_to_a_pool(self):
+        self.configure("")
+        sent, answers = self.context.Queue(), self.context.Queue()
+        process = self.start(drop_beside_a_pool, sent, answers)
+        tensor = numbers(300_000, 7).cuda()
+        sent.put(tensor)
+        self.assertIsNone(answers.get(timeout=60))
+        self.assertEqual(answers.get(timeout=60), ([7, 8, 9, 10], 0))
         process.join()
         self.assertEqual(process.exitcode, 0)
 
