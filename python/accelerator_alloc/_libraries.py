@@ -3,7 +3,6 @@
 import ctypes
 
 from . import _library
-from ._error import AcceleratorError
 
 
 def rmm_resource(device=0):
@@ -20,8 +19,8 @@ def rmm_resource(device=0):
 
     def free(address, size, stream):
         # RMM may free on another stream than it has allocated on, whose work uses the memory still.
-        _library.load().accelerator_torch_record_use(ctypes.c_uint64(address), ctypes.c_void_p(stream.__cuda_stream__()[1]))
-        _free(address)
+        free_after, handle = _library.load().accelerator_torch_raw_free_after, stream.__cuda_stream__()[1]
+        free_after(ctypes.c_uint64(address), ctypes.c_void_p(handle))
 
     return rmm.mr.CallbackMemoryResource(allocate, free)
 
@@ -53,12 +52,10 @@ def onnx_provider_options(device=0, stream=0):
 
     :param device: the number of the CUDA device
     :param stream: the handle of the CUDA stream on which the sessions run
-    :raises AcceleratorError: for a second device
+    :raises AcceleratorError: for a second device, or ``cudaStreamPerThread``
     """
     library = _library.load()
-    library.accelerator_torch_external_use.restype = ctypes.c_bool
-    if not library.accelerator_torch_external_use(ctypes.c_int(device), ctypes.c_void_p(stream)):
-        raise AcceleratorError("ONNX Runtime can use this allocator on one device of a process: this is another one")
+    _library.check(library.accelerator_torch_external_use(ctypes.c_int(device), ctypes.c_void_p(stream)))
     address = lambda name: str(ctypes.cast(getattr(library, f"accelerator_torch_external_{name}"), ctypes.c_void_p).value)
     return {
         "device_id": str(device),

@@ -22,7 +22,7 @@ _LIBRARIES = {
     "cpu": ("libaccelerator_torch_cpu.so", "ACCELERATOR_TORCH_CPU_LIBRARY"),
 }
 # The numbers of the interfaces that this package, with its parts in C++, was written for, as in boundary.rs.
-_INTERFACES = {"cuda": 6 << 8 | 1, "cpu": 6 << 8}
+_INTERFACES = {"cuda": 7 << 8 | 1, "cpu": 7 << 8}
 
 
 def path(device):

@@ -1,6 +1,7 @@
 """PyTorch's pluggable allocator: the fallback where the part for this PyTorch cannot be compiled."""
 
 import ctypes
+import functools
 import os
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def install(torch, settings):
         torch.cuda.memory.change_current_allocator(pluggable)
     except RuntimeError as error:
         raise AcceleratorError(f"PyTorch's own allocator cannot be replaced any more: {error}") from error
+    _refuse_streams_of_other_devices(torch)
+
+
+def _refuse_streams_of_other_devices(torch):
+    """Checks streams that are recorded. The allocator gets only their handles, and the default streams of all devices
+    have the same one.
+    """
+    record = torch.Tensor.record_stream
+
+    @functools.wraps(record)
+    def record_stream(self, s):
+        if self.is_cuda and s.device != self.device:
+            raise RuntimeError(
+                f"accelerator: {self.device} has the tensor, and {s.device} the stream: "
+                "make a stream of the tensor's device wait for it, and record that one"
+            )
+        return record(self, s)
+
+    torch.Tensor.record_stream = record_stream
 
 
 def _exceptions(torch):

@@ -45,6 +45,17 @@ def open_pools():
         return list(_pools.values())
 
 
+def _finish_all_work():
+    """Waits for the work of all devices, since each may use the memory of another one. The library knows only the
+    streams for which it has allocated memory.
+    """
+    import torch
+
+    for device in range(torch.cuda.device_count()):
+        if torch._C._cuda_hasPrimaryContext(device):
+            torch.cuda.synchronize(device)
+
+
 class Pool:
     """Memory of its own for tensors that come and go together, such as weights or a cache. See :func:`pool`."""
 
@@ -112,13 +123,14 @@ class Pool:
 
     def pause(self, keep=None):
         """Gives the memory back to the driver, but not the addresses: tensors stay, and have their memory again after
-        :meth:`resume`. Waits for all work of the device first. No kernel may use the tensors until then.
+        :meth:`resume`. Waits for all work of all devices first. No kernel may use the tensors until then.
 
         :param keep: what becomes of the contents: ``None`` discards them, ``"host"`` keeps them in pinned host memory,
             and a path keeps them in that file, which must not exist
         :returns: the number of bytes that went back
         :raises AcceleratorError: if the pool is closed or paused already, if the current stream is being captured,
             which waiting would break, or if the file cannot be written
+        :raises RuntimeError: PyTorch's errors, if earlier work has failed
         """
         import torch
 
@@ -130,6 +142,7 @@ class Pool:
         report = _Report()
         with self._lock:
             self._open()
+            _finish_all_work()
             _library.check(pause(self._handle, kind, path, ctypes.byref(report)))
             self._is_paused = True
         return report.bytes

@@ -46,6 +46,35 @@ bool is_installed = false; // false again after an uninstallation, which tensors
 bool is_late = false; // PyTorch's own allocator may have given out memory
 std::atomic<int> routes = 0; // by which requests go to pools
 
+// The streams that were current when the routes began. PyTorch begins a route before it captures such a stream, and
+// ends it after the capture.
+struct Captures {
+  std::mutex mutex;
+  std::vector<std::pair<std::pair<DeviceIndex, MempoolId_t>, cudaStream_t>> streams;
+
+  void may_begin(DeviceIndex device, MempoolId_t pool) {
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
+    std::lock_guard lock(mutex);
+    streams.push_back({{device, pool}, stream});
+  }
+
+  void ended(DeviceIndex device, MempoolId_t pool) {
+    std::lock_guard lock(mutex);
+    std::erase_if(streams, [&](const auto& entry) { return entry.first == std::pair(device, pool); });
+  }
+
+  // Whether a capture is underway.
+  bool any() noexcept {
+    std::lock_guard lock(mutex);
+    return std::any_of(streams.begin(), streams.end(), [](const auto& entry) {
+      auto status = cudaStreamCaptureStatusNone;
+      if (cudaStreamIsCapturing(entry.second, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+      cudaGetLastError(); // which PyTorch would take for one of its own
+      return true;
+    });
+  }
+} captures;
+
 // Throws the library's last error.
 void check(int status) {
   TORCH_CHECK(status == DONE, library.last_error());
@@ -125,8 +154,7 @@ bool free_memory() noexcept {
   return freed;
 }
 
-// Waits for the work of all devices, any of which may use the memory of another one. It would break a capture, which
-// PyTorch begins with a pool.
+// Waits for the work of all devices, any of which may use the memory of another one. It would break a capture.
 void finish_all_work() noexcept {
   int current = 0;
   if (cudaGetDevice(&current) != cudaSuccess) return;
@@ -444,12 +472,14 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK(!is_native(device, pool), "accelerator: this pool is from before the installation: make a new one");
     auto* function = new Filter::Function(std::move(filter));
     check(library.pool_begin(device, number(pool), &Filter::call, &Filter::drop, function));
+    captures.may_begin(device, pool);
     routes++;
   }
 
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
     if (is_native(device, pool)) return native->endAllocateToPool(device, pool);
     check(library.pool_end(device, number(pool)));
+    captures.ended(device, pool);
     routes--;
   }
 
@@ -531,7 +561,7 @@ class Allocator final : public CUDAAllocator {
     auto* bytes = reinterpret_cast<const uint8_t*>(handle.data());
     check(library.import(bytes, handle.size(), c10::cuda::current_device(), &import));
     auto drop = [owner = import.owner](void*) {
-      if (routes == 0) finish_all_work();
+      if (!captures.any()) finish_all_work();
       library.import_drop(owner);
     };
     return {reinterpret_cast<void*>(import.address), drop};

@@ -100,6 +100,23 @@ class Fallback(unittest.TestCase):
         section = page.split("## Without a compiler\n")[1].split("\n## ")[0]
         self.assertEqual([feature for feature in LOST if f"| {feature} |" not in section.replace("`", "")], [])
 
+    def test_no_stream_of_another_device_is_recorded(self):
+        text = (
+            "x = empty(30)\n"
+            "for record in (x.record_stream, lambda s: torch._C.TensorBase.record_stream(x, s)):\n"
+            "    for s in (torch.cuda.Stream(1), torch.cuda.default_stream(1), torch.cuda.default_stream(0)):\n"
+            "        try: print(record(s))\n"
+            "        except RuntimeError as error: print(str(error).splitlines()[0])\n"
+            "del x\nprint(len(empty(30)) // MIB)"
+        )
+        self.environment["CUDA_SIM_DEVICES"] = "2"
+        lines = self.program(INSTALL + MIB + text)[0].splitlines()
+        told = "accelerator: cuda:0 has the tensor, and cuda:1 the stream"
+        self.assertEqual([line.split(": make")[0] for line in lines[:3]], [told, told, "None"])
+        self.assertIn("cuda:0: a stream was refused: it is of another device or context", lines[3])
+        # The library cannot tell the default streams of devices apart.
+        self.assertEqual(lines[4:], ["None", "None", "30"])
+
     def test_a_warning_says_so(self):
         out, error = self.program(INSTALL + "print(torch.cuda.get_allocator_backend())")
         self.assertEqual(out, "pluggable")

@@ -48,6 +48,26 @@ class Installation(unittest.TestCase):
         )
         self.assertEqual(program(text), ("False", ""))
 
+    def test_an_error_of_a_thread_that_ends_is_told_without_its_text(self):
+        text = (
+            "import accelerator_alloc, ctypes, threading\n"
+            "library, system = accelerator_alloc._library.load(), ctypes.CDLL(None)\n"
+            "wrong, thread = ctypes.create_string_buffer(b'no_such_setting'), ctypes.c_ulong()\n"
+            "keys = []\n"
+            # The system calls these when the values that the thread had of its own are gone.
+            "for function in (library.accelerator_torch_configure, library.accelerator_torch_last_error):\n"
+            "    keys.append(ctypes.c_uint())\n"
+            "    assert system.pthread_key_create(ctypes.byref(keys[-1]), function) == 0\n"
+            "@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\n"
+            "def work(_):\n"
+            "    print(library.accelerator_torch_configure(wrong))\n"
+            "    for key in keys: system.pthread_setspecific(key, wrong)\n"
+            "assert system.pthread_create(ctypes.byref(thread), None, work, None) == 0\n"
+            "assert system.pthread_join(thread, None) == 0\n"
+            "print('on')\n"
+        )
+        self.assertEqual(program(text), ("2\non", ""))
+
     def test_settings_of_the_environment_count(self):
         for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ACCELERATOR_ALLOC_CONF"):
             both = {"PYTORCH_ALLOC_CONF": "expandable_segments:False", variable: "expandable_segments:True"}

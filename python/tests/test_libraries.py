@@ -9,6 +9,17 @@ INSTALLED = (
     "import accelerator_alloc, torch\naccelerator_alloc.install()\ntorch.cuda.init()\n"
     "allocated = lambda: torch.cuda.memory_allocated() >> 20\n"
 )
+# What a call tells, and notes that a stream uses memory.
+TOLD = (
+    "import ctypes\n"
+    "library = accelerator_alloc._library.load()\n"
+    "def told(call):\n"
+    " try: call()\n"
+    " except (MemoryError, accelerator_alloc.AcceleratorError) as error: return error\n"
+    "def record_use(address, stream):\n"
+    " status = library.accelerator_torch_record_use(ctypes.c_uint64(address), ctypes.c_void_p(stream))\n"
+    " accelerator_alloc._library.check(status)\n"
+)
 
 
 class Libraries(unittest.TestCase):
@@ -48,6 +59,54 @@ class Libraries(unittest.TestCase):
             "print(first != second, first == third)\n"
         )
         self.assertEqual(program(text), ("True True", ""))
+
+    def test_a_stream_that_is_another_one_on_each_thread_is_refused(self):
+        text = INSTALLED + TOLD + (
+            "import rmm, simulated\n"
+            "resource, each = accelerator_alloc.rmm_resource(), rmm.pylibrmm.stream.PER_THREAD_DEFAULT_STREAM\n"
+            "print(told(lambda: resource.allocate(5 << 20, each)))\n"
+            "print(told(lambda: accelerator_alloc.onnx_provider_options(stream=2)))\n"
+            "address = resource.allocate(30 << 20)\n"
+            "print(told(lambda: record_use(address, 2)))\n"
+            # RMM knows no errors when it frees, so this waits.
+            "driver, to = ctypes.CDLL(None), torch.zeros(30 << 20, dtype=torch.uint8).pin_memory()\n"
+            "driver.cuda_sim_hold(ctypes.c_void_p(2))\n"
+            "ends, size = (ctypes.c_uint64(to.data_ptr()), ctypes.c_uint64(address)), ctypes.c_size_t(30 << 20)\n"
+            "print(driver.cuMemcpyAsync(*ends, size, ctypes.c_void_p(2)), driver.cuStreamQuery(ctypes.c_void_p(2)))\n"
+            "resource.deallocate(address, 30 << 20, each)\n"
+            "print(driver.cuStreamQuery(ctypes.c_void_p(2)), allocated())\n"
+        )
+        refused = "cuda:0: a stream was refused: cudaStreamPerThread is another stream on each thread"
+        out, error = program(text)
+        lines = [line.removeprefix("std::bad_alloc: out_of_memory: ").split(": make")[0] for line in out.splitlines()]
+        self.assertEqual((lines, error), ([*[refused] * 3, "0 600", "0 0"], ""))
+
+    def test_a_stream_of_another_device_is_refused(self):
+        text = INSTALLED + TOLD + (
+            "other = torch.cuda.Stream(1).cuda_stream\n"
+            "allocate, free = accelerator_alloc._libraries._allocate, accelerator_alloc._libraries._free\n"
+            "print(told(lambda: allocate(5 << 20, 0, other)))\n"
+            "address = allocate(5 << 20, 0, 0)\n"
+            "print(told(lambda: record_use(address, other)))\n"
+            "free(address)\n"
+            "print(allocate(5 << 20, 0, 0) == address)\n"
+        )
+        refused = "cuda:0: a stream was refused: it is of another device or context"
+        out, error = program(text, CUDA_SIM_DEVICES="2")
+        lines = [line.split(": let")[0] for line in out.splitlines()]
+        self.assertEqual((lines, error), ([refused, refused, "True"], ""))
+
+    def test_a_stream_that_is_gone_is_refused(self):
+        text = INSTALLED + TOLD + (
+            "tensor = torch.empty(5 << 20, dtype=torch.uint8, device='cuda')\n"
+            "stream, driver = ctypes.c_void_p(), ctypes.CDLL(None)\n"
+            "print(driver.cuStreamCreate(ctypes.byref(stream), 1), driver.cuStreamDestroy_v2(stream))\n"
+            "try: tensor.record_stream(torch.cuda.ExternalStream(stream.value))\n"
+            "except RuntimeError as error: print('CUDA_ERROR_INVALID_HANDLE' in str(error))\n"
+            "del tensor\n"
+            "print(allocated(), torch.empty(5 << 20, dtype=torch.uint8, device='cuda').nbytes >> 20)\n"
+        )
+        self.assertEqual(program(text), ("0 0\nTrue\n0 5", ""))
 
     def test_cupy_allocates_on_its_current_stream(self):
         # CuPy's wheel does not run on the simulated driver. This is what its documentation says of these names.
@@ -97,8 +156,8 @@ class Libraries(unittest.TestCase):
             "try: accelerator_alloc.onnx_provider_options(device=0)\n"
             "except accelerator_alloc.AcceleratorError as error: print(error)\n"
         )
-        told = "ONNX Runtime can use this allocator on one device of a process: this is another one"
-        self.assertEqual(program(text, CUDA_SIM_DEVICES="2"), (told, ""))
+        told = "a device was refused: ONNX Runtime can use this allocator on one device of a process: this is another one"
+        self.assertEqual(program(text, CUDA_SIM_DEVICES="2"), (f"cuda:0: {told}", ""))
 
     def test_they_need_no_pytorch(self):
         text = (

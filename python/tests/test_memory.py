@@ -315,6 +315,33 @@ class Pauses(Case):
                 with self.assertRaisesRegex(accelerator_alloc.AcceleratorError, "No such file"):
                     pool.pause(Path(folder) / "nowhere" / "kept")
 
+    def test_a_pause_waits_for_streams_that_have_allocated_nothing(self):
+        other, ones = cuda.Stream(), torch.ones(2 * MIB).pin_memory()
+        for keep in ("host", None):
+            pool = accelerator_alloc.pool(f"copied {keep}")
+            with pool:
+                inside = torch.zeros(2 * MIB).cuda()
+            simulated.hold(other)
+            with cuda.stream(other):
+                inside.copy_(ones, non_blocking=True)
+            pool.pause(keep)
+            simulated.release(other)
+            other.synchronize()
+            pool.resume()
+            if keep:
+                self.assertTrue(torch.equal(inside.cpu(), ones.cpu()))
+
+    def test_the_contents_of_a_pool_go_to_a_file_whose_name_is_no_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pool, there = accelerator_alloc.pool("in a file"), torch.arange(2 * MIB)
+            with pool:
+                inside = there.cuda()
+            pool.pause(Path(folder) / os.fsdecode(b"k\xff"))
+            names = os.listdir(os.fsencode(folder))
+            pool.resume()
+            self.assertEqual(names, [b"k\xff"])
+            self.assertTrue(torch.equal(inside.cpu(), there))
+
     def test_a_pool_is_not_paused_in_a_capture(self):
         pool = accelerator_alloc.pool("captured")
         with cuda.graph(cuda.CUDAGraph()):

@@ -50,6 +50,37 @@ def export_tensor(settings, sent, stop):
     stop.get()
 
 
+def drop_in_a_capture(received, answers):
+    """Drops a tensor while a graph is being captured, and then imports nothing more."""
+    install("")
+    tensor, side = received.get(), torch.cuda.Stream()
+    # PyTorch waits for the current stream when a tensor of another process is dropped.
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="relaxed"):
+        torch.empty(1_000, device="cuda").fill_(1)
+        with torch.cuda.stream(side):
+            del tensor
+        answers.put("dropped")
+        assert received.get() == "end"
+    answers.put(simulated.violations())
+    received.get()
+
+
+def drop_beside_a_pool(received, answers):
+    """Drops a tensor while requests go to a pool, and a stream that has allocated nothing reads it."""
+    install("")
+    tensor, other, target = received.get(), torch.cuda.Stream(), numbers(300_000).pin_memory()
+    torch.cuda.synchronize()
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        simulated.hold(other)
+        with torch.cuda.stream(other):
+            target.copy_(tensor, non_blocking=True)
+        del tensor
+        answers.put(None)
+    simulated.release(other)
+    torch.cuda.synchronize()
+    answers.put((target.tolist()[:4], simulated.violations()))
+
+
 def wait_until(condition, sentence):
     end = time.monotonic() + 30
     while not condition():
@@ -114,6 +145,33 @@ class Share(unittest.TestCase):
                     wait_until(lambda: torch.cuda.memory_allocated() == before, "shared memory is not freed")
                 process.join()
                 self.assertEqual(process.exitcode, 0)
+
+    def test_an_import_that_is_dropped_in_a_capture_ends_with_it(self):
+        self.configure("")
+        before = torch.cuda.memory_allocated()
+        sent, answers = self.context.Queue(), self.context.Queue()
+        process = self.start(drop_in_a_capture, sent, answers)
+        sent.put(numbers(300_000).cuda())
+        self.assertEqual(answers.get(timeout=60), "dropped")
+        torch.cuda.ipc_collect()
+        self.assertGreater(torch.cuda.memory_allocated(), before)
+        sent.put("end")
+        self.assertEqual(answers.get(timeout=60), 0)
+        wait_until(lambda: torch.cuda.memory_allocated() == before, "the memory of an import is not freed")
+        sent.put("stop")
+        process.join()
+        self.assertEqual(process.exitcode, 0)
+
+    def test_an_import_waits_for_all_streams_while_requests_go_to_a_pool(self):
+        self.configure("")
+        sent, answers = self.context.Queue(), self.context.Queue()
+        process = self.start(drop_beside_a_pool, sent, answers)
+        tensor = numbers(300_000, 7).cuda()
+        sent.put(tensor)
+        self.assertIsNone(answers.get(timeout=60))
+        self.assertEqual(answers.get(timeout=60), ([7, 8, 9, 10], 0))
+        process.join()
+        self.assertEqual(process.exitcode, 0)
 
     def test_memory_stays_when_the_process_that_shared_it_is_killed(self):
         for settings in SETTINGS:

@@ -125,6 +125,8 @@ calls! {
     cuStreamGetCaptureInfo_v3 "cuStreamGetCaptureInfo_v3"
         (stream: CUstream, status: *mut c_uint, id: *mut c_ulonglong, graph: *mut CUgraph,
          last: *mut *const CUgraphNode, data: *mut *const EdgeData, count: *mut usize);
+    cuStreamGetCtx "cuStreamGetCtx" (stream: CUstream, context: *mut CUcontext);
+    cuStreamGetCtx_v2 "cuStreamGetCtx_v2" (stream: CUstream, context: *mut CUcontext, green: *mut *mut c_void);
     cuStreamIsCapturing "cuStreamIsCapturing" (stream: CUstream, status: *mut c_uint);
     cuStreamQuery "cuStreamQuery" (stream: CUstream);
     cuStreamSynchronize "cuStreamSynchronize" (stream: CUstream);

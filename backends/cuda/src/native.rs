@@ -1,13 +1,15 @@
 //! Handles shared with CUDA and cudarc, in both directions.
 #![allow(unsafe_code)] // streams of other libraries
 
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use accelerator_core::{DriverResult, Stream};
+use accelerator_core::{DriverErrorKind, DriverResult, Stream};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUstream};
 use cudarc::driver::{CudaContext, CudaStream as CudarcStream};
 
 use crate::answer::{self, Answer};
+use crate::calls::call;
 use crate::cuda::Cuda;
 use crate::devices;
 use crate::stream::CudaStream;
@@ -50,6 +52,38 @@ impl Cuda {
             made.map_err(|error| answer::error("cudarc::CudaContext::new", error.0 as Answer))
         })?;
         Ok(Arc::clone(&self.cudarc.0.get_or_init(|| made).0))
+    }
+
+    /// Returns whether a stream belongs to this device's primary context, or to a green context of it. Events of this
+    /// device cannot be recorded on others.
+    ///
+    /// # Safety
+    /// `stream` is alive.
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    pub unsafe fn owns(&self, stream: CUstream) -> DriverResult<bool> {
+        let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: The stream is alive, and the call writes two handles.
+        let asked = self.context.run(|| unsafe { call!(cuStreamGetCtx_v2(stream, &mut context, &mut green)) });
+        let asked = asked.or_else(|error| match error.kind {
+            // The driver is older than CUDA 12.5, whose call would name a green context itself.
+            // SAFETY: The stream is alive, and the call writes a handle.
+            DriverErrorKind::Unsupported => self.context.run(|| unsafe { call!(cuStreamGetCtx(stream, &mut context)) }),
+            _ => Err(error),
+        });
+        asked.map(|()| context == self.context.raw())
+    }
+
+    /// Waits for the work of any stream, such as one that cannot be adopted.
+    ///
+    /// # Safety
+    /// `stream` is alive.
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    pub unsafe fn wait_for(&self, stream: CUstream) -> DriverResult<()> {
+        CudaStream::borrowed(stream, &self.context).synchronize()
     }
 
     /// Wraps a stream that another library made in the primary context, for

@@ -216,6 +216,13 @@ impl<B: Backend> Accelerator<B> {
         &self.streams.captures
     }
 
+    /// Notes that a capture has ended which is no [`Graph`](crate::Graph) and had no route of this device. Imports that
+    /// were dropped meanwhile end now, unless streams that use them still capture.
+    pub fn external_capture_ended(&self) {
+        self.captures().ended_elsewhere();
+        self.allocator.do_what_waits_for_captures();
+    }
+
     /// Returns the value with this name if it is in use, and otherwise makes it.
     pub(crate) fn unique<T: Any + Send + Sync, E>(
         &self,

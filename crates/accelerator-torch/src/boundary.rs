@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use accelerator_core::{Error, OutOfMemory, OutOfMemoryCause, Result};
@@ -17,7 +17,7 @@ const FAILED: c_int = 2;
 
 /// The number of this interface, with that of its kind of device in PyTorch. Whoever calls the library compares it
 /// with the number that it was written for. It changes with each function and each layout.
-const INTERFACE: u32 = if cfg!(feature = "host") { 6 << 8 } else { 6 << 8 | 1 };
+const INTERFACE: u32 = if cfg!(feature = "host") { 7 << 8 } else { 7 << 8 | 1 };
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -99,7 +99,9 @@ fn panicked(panic: &(dyn Any + Send)) -> c_int {
 
 /// Keeps a text as C has it, up to its first zero byte.
 fn keep(text: &str) {
-    LAST_ERROR.set(CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default());
+    let text = CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default();
+    // A thread that ends may call after its text is gone.
+    let _ = LAST_ERROR.try_with(|last| last.replace(text));
 }
 
 /// Returns the number of this interface.
@@ -111,7 +113,8 @@ pub extern "C" fn accelerator_torch_interface() -> u32 {
 /// Returns the text of this thread's last error. It is valid until the thread's next failing call.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_last_error() -> *const c_char {
-    LAST_ERROR.with_borrow(|text| text.as_ptr())
+    const LOST: &CStr = c"the text of this error is lost, since its thread ends";
+    LAST_ERROR.try_with(|text| text.borrow().as_ptr()).unwrap_or(LOST.as_ptr())
 }
 
 /// Returns the numbers of this thread's last failed request.

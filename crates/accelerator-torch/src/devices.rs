@@ -167,24 +167,32 @@ thread_local! {
 }
 
 /// Returns PyTorch's stream with this handle.
+///
+/// # Errors
+/// [`Error::Driver`] if it is not a stream of this device, or another one on each thread.
 #[inline(always)]
-pub(crate) fn stream(device: Device, handle: *mut c_void) -> Stream<Driver> {
+pub(crate) fn stream(device: Device, handle: *mut c_void) -> Result<Stream<Driver>> {
     match LAST.get() {
-        Some((index, address, stream)) if (index, address) == (device.device().index, handle.addr()) => stream,
+        Some((index, address, stream)) if (index, address) == (device.device().index, handle.addr()) => Ok(stream),
         _ => find(device, handle),
     }
 }
 
 #[inline(never)]
-fn find(device: Device, handle: *mut c_void) -> Stream<Driver> {
+fn find(device: Device, handle: *mut c_void) -> Result<Stream<Driver>> {
     let key = (device.device().index, handle.addr());
     let known = STREAMS.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|map| map.get(&key).copied());
-    let stream = known.unwrap_or_else(|| {
-        let mut map = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
-        *map.get_or_insert_default().entry(key).or_insert_with(|| driver::adopt(device, handle))
-    });
+    let stream = match known {
+        Some(stream) => stream,
+        None => {
+            // Its events would fail, and each later request tries them again.
+            driver::check(device, handle).map_err(|source| Error::Driver { device: device.device(), source })?;
+            let mut map = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+            *map.get_or_insert_default().entry(key).or_insert_with(|| driver::adopt(device, handle))
+        }
+    };
     LAST.set(Some((key.0, key.1, stream)));
-    stream
+    Ok(stream)
 }
 
 /// Returns PyTorch's streams of a device that were used so far.

@@ -7,23 +7,31 @@ use std::ptr;
 use std::sync::Mutex;
 
 use accelerator_core::backend_kit::lock;
+use accelerator_core::{Backend, Device, DriverError, DriverErrorKind, Error};
 
+use crate::boundary::status;
+use crate::driver::{Driver, check_handle};
 use crate::memory::{accelerator_torch_raw_allocate, accelerator_torch_raw_free};
 use crate::pools::{PoolNumber, accelerator_torch_empty_cache};
 
 /// The device, and the stream on which the library works.
 static USED: Mutex<Option<(c_int, usize)>> = Mutex::new(None);
 
-/// Sets the device and the stream for which the functions below allocate. Returns false for another device than before.
+/// Sets the device and the stream for which the functions below allocate. Fails for another device than before.
 #[unsafe(no_mangle)]
-pub extern "C" fn accelerator_torch_external_use(index: c_int, stream: *mut c_void) -> bool {
-    let mut used = lock(&USED);
-    let fits = used.is_none_or(|(device, _)| device == index);
-    if fits {
+pub extern "C" fn accelerator_torch_external_use(index: c_int, stream: *mut c_void) -> c_int {
+    status(|| {
+        let mut used = lock(&USED);
+        let one = || DriverError::refused(DriverErrorKind::InvalidArgument, "a device", ONE_DEVICE);
+        let fits = used.is_none_or(|(device, _)| device == index).then_some(()).ok_or_else(one);
+        let device = Device { kind: Driver::KIND, index: index as u32 };
+        fits.and_then(|()| check_handle(stream)).map_err(|source| Error::Driver { device, source })?;
         *used = Some((index, stream.expose_provenance()));
-    }
-    fits
+        Ok(())
+    })
 }
+
+const ONE_DEVICE: &str = "ONNX Runtime can use this allocator on one device of a process: this is another one";
 
 /// Allocates memory. Returns null if there is none.
 ///

@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{Allocation, AllocationKey, DevicePtr, DriverError, DriverErrorKind, Error, Result};
 
-use crate::boundary::{or, status};
+use crate::boundary::{DONE, or, status};
 use crate::devices::{self, Device, device, opened};
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::share;
 
 /// The memory of a tensor.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn accelerator_torch_allocate(
 fn allocate(size: usize, index: c_int, stream: *mut c_void) -> Result<Memory> {
     let device = device(index)?;
     let Some(size) = NonZeroU64::new(size as u64) else { return Ok(Memory { address: 0, context: 0 }) };
-    let allocation = device.allocator().allocate(size, devices::stream(device, stream))?;
+    let allocation = device.allocator().allocate(size, devices::stream(device, stream)?)?;
     let address = allocation.ptr().trace_address();
     let key = allocation.into_key().map_err(|allocation| without_key(device, allocation))?;
     Ok(Memory { address, context: context(index, key) })
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn accelerator_torch_record_use(context: u64, stream: *mut
     status(|| match parts(context) {
         None => Ok(()),
         Some((device, key)) => {
-            let stream = devices::stream(device, stream);
+            let stream = devices::stream(device, stream)?;
             // SAFETY: The caller's promise.
             unsafe { device.allocator().record_use_by_key(key, stream) }
         }
@@ -250,6 +250,24 @@ pub unsafe extern "C" fn accelerator_torch_raw_free(address: u64) -> c_int {
             FREED
         }
     })
+}
+
+/// As [`accelerator_torch_raw_free`], for memory that a stream uses. Waits for a stream whose use cannot be recorded.
+///
+/// # Safety
+/// As for [`accelerator_torch_raw_free`], and the stream is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelerator_torch_raw_free_after(address: u64, stream: *mut c_void) -> c_int {
+    // SAFETY: The caller's promise. A stream of another device is refused.
+    if unsafe { accelerator_torch_record_use(address, stream) } != DONE {
+        or((), || {
+            if let Some((device, _)) = allocation_at(address) {
+                let _ = driver::wait(device, stream); // if it fails, the stream does no more work
+            }
+        });
+    }
+    // SAFETY: The caller's promise.
+    unsafe { accelerator_torch_raw_free(address) }
 }
 
 /// Returns whether an allocation of ours starts at this address.

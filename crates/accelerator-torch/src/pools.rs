@@ -6,7 +6,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use accelerator_core::backend_kit::lock;
-use accelerator_core::{DevicePtr, Error, MemPoolId, MemPoolRequests, MemPoolRoute, PoolCheckpoint, Result, StreamId};
+use accelerator_core::{
+    Accelerator, DevicePtr, Error, MemPoolId, MemPoolRequests, MemPoolRoute, PoolCheckpoint, Result, StreamId,
+};
 
 use crate::boundary::{or, status};
 use crate::devices::{self, Device, device, opened};
@@ -163,7 +165,8 @@ pub unsafe extern "C" fn accelerator_torch_pool_begin(
     })
 }
 
-/// Ends the route to a pool. Its function is not called any more after that. PyTorch: `endAllocateToPool`.
+/// Ends the route to a pool. Its function is not called any more after that. PyTorch calls this when a capture has
+/// ended, too. PyTorch: `endAllocateToPool`.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_pool_end(index: c_int, pool: PoolNumber) -> c_int {
     status(|| {
@@ -174,6 +177,8 @@ pub extern "C" fn accelerator_torch_pool_end(index: c_int, pool: PoolNumber) -> 
         };
         device.allocator().end_allocate_to_pool(route);
         function.end();
+        // A capture may have had streams of several devices.
+        opened().for_each(Accelerator::external_capture_ended);
         Ok(())
     })
 }

@@ -1,8 +1,8 @@
 //! Pools with a name, whose memory can be given back to the driver for a while.
 #![allow(unsafe_code)] // exported functions
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::path::PathBuf;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 
 use accelerator_core::{Keep, MemPool, MemPoolOptions, PauseReport};
 
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn accelerator_torch_pool_pause(
             KEEP_NOTHING => Keep::Nothing,
             KEEP_IN_HOST => Keep::Host,
             // SAFETY: The caller's promise.
-            _ => Keep::File(PathBuf::from(unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned())),
+            _ => Keep::File(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()).into()),
         };
         let paused = Report::of(pool.pause(keep)?);
         // SAFETY: The caller's promise.

@@ -27,6 +27,11 @@ impl CaptureCount {
         self.0.fetch_add(CHANGE - 1, Ordering::SeqCst);
     }
 
+    /// Notes that a capture is over whose begin was not counted.
+    pub(crate) fn ended_elsewhere(&self) {
+        self.0.fetch_add(CHANGE, Ordering::SeqCst);
+    }
+
     #[inline(always)]
     pub(crate) fn read(&self) -> CapturesSeen {
         CapturesSeen(self.0.load(Ordering::Acquire))

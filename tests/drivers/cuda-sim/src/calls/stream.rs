@@ -43,6 +43,12 @@ exports! {
         [Context] => safe launch_host_function;
 }
 
+exports! { newer:
+    /// Returns a stream's context, and that there are no green ones.
+    fn cuStreamGetCtx_v2(stream: Handle, context: Out<'_, Handle>, green: Out<'_, Handle>)
+        [Context] => safe get_contexts;
+}
+
 fn create(driver: &mut Session, stream: Out<'_, Handle>, flags: u32) -> Outcome {
     create_with_priority(driver, stream, flags, LEAST_PRIORITY)
 }
@@ -126,6 +132,13 @@ fn get_flags(driver: &mut Session, handle: Handle, flags: Out<'_, u32>) -> Outco
 fn get_context(driver: &mut Session, handle: Handle, context: Out<'_, Handle>) -> Outcome {
     let stream = driver.stream(handle)?;
     required(context)?.write(driver.state_of(stream)?.context);
+    Ok(())
+}
+
+fn get_contexts(driver: &mut Session, handle: Handle, context: Out<'_, Handle>, green: Out<'_, Handle>) -> Outcome {
+    let green = required(green)?;
+    get_context(driver, handle, context)?;
+    green.write(0);
     Ok(())
 }
 
