@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::long_names_are_not_copied", long_names),
         Trial::test("hostile::long_names_of_a_tracker_are_not_copied", long_names_of_a_tracker),
         Trial::test("hostile::large_parts_are_looked_at_once", large),
-        Trial::test("hostile::a_list_of_pairs_is_copied_once", copied_pairs),
+        Trial::test("hostile::pairs_are_not_copied_again_and_again", copied_pairs),
         Trial::test("hostile::parts_in_themselves", cycles),
         Trial::test("hostile::what_was_handed_over_is_gone", gone),
         Trial::test("hostile::what_is_complete_does_not_change", changed),
@@ -189,15 +189,15 @@ fn cycles() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A list of pairs, for which each of many ordered dictionaries asks.
+/// Pairs that many ordered dictionaries ask for, in a tuple, which is not handed over. Python passes a list.
 fn copied_pairs() -> Result<(), Failed> {
     let dictionary = "h1h2\u{85}R";
-    let pairs = "](".to_owned() + &"K1K1\u{86}".repeat(20_000) + "eq2";
+    let pairs = "(".to_owned() + &"K1K1\u{86}".repeat(20_000) + "tq2";
     let class = "\u{8c}\u{0b}collections\u{8c}\u{0b}OrderedDict\u{93}q10";
     let text = format!("{class}}}('a'{pairs}'b']({}eu", dictionary.repeat(20_000));
     let began = Instant::now();
     let refused = refusal(&written(&text));
-    assert!(refused.contains("OrderedDict") || refused.contains("cannot be applied to"), "{refused}");
+    assert!(refused.contains("REDUCE cannot be applied to a list or tuple"), "{refused}");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     Ok(())
 }

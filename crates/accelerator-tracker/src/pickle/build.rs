@@ -93,9 +93,10 @@ impl<S: Sink> Machine<'_, S> {
         self.add(Body::Dict { pairs, of_class: true, handed: false })
     }
 
-    /// A list is copied once. Otherwise, a short pickle could copy a long list any number of times.
+    /// Returns the pairs of a list that is handed over then, and so copied only once. Otherwise, a short pickle could
+    /// copy a long list any number of times.
     fn listed_pairs(&self, listed: Value) -> Result<Vec<(Value, Value)>, PickleFault> {
-        if matches!(listed, Value::Kept(_)) {
+        if !matches!(self.body(listed), Some(Body::List { .. })) {
             return Err(self.unfit(listed));
         }
         let items = View::new(&self.heap, listed).items().ok_or_else(|| self.unfit(listed))?;
