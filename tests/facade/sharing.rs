@@ -11,7 +11,7 @@ use std::mem::{self, ManuallyDrop};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use accelerator::core::{Accelerator, Buffer, MemoryHandle};
 use accelerator::host::Host;
@@ -24,6 +24,9 @@ use crate::cases;
 use crate::process::{SETTINGS, device_of, processes};
 
 const CAPACITY: u64 = 48 * MIB;
+
+/// How long a child lives that the second process forks.
+const CHILD_LIVES: Duration = Duration::from_secs(10);
 
 /// The command to end the second process.
 const END: &str = "end";
@@ -94,6 +97,16 @@ impl Side {
                 return self.keep(name, buffer);
             }
             ["drop", name] => drop(self.buffers.remove(name)),
+            // It keeps the descriptors of this process, of which it needs none.
+            ["fork"] => {
+                // SAFETY: The child only sleeps.
+                if unsafe { libc::fork() } == 0 {
+                    sleep(CHILD_LIVES);
+                    // SAFETY: Ends the child without running the parent's destructors, and without freeing anything.
+                    unsafe { libc::_exit(0) };
+                }
+            }
+            ["imports", name] => return self.buffer(name).imports().to_string(),
             ["synchronize"] => device.synchronize().unwrap(),
             ["empty_cache"] => device.allocator().empty_cache().unwrap(),
             ["left"] => {
@@ -338,5 +351,22 @@ processes! { on_host:
             steps.iter().for_each(|step| pair.step(step));
             pair.finish();
         });
+    }
+
+    // The child kept the connection open, so the import went on.
+    fn an_import_ends_with_its_process_although_a_child_of_that_lives() {
+        let mut other = Other::start();
+        let mut pair = Pair::new(&mut other, "");
+        pair.step(&Step::Allocate { at: 0, bytes: MIB, value: 1 });
+        pair.step(&Step::Share(0));
+        let imports = format!("imports {}", pair.held[0].name);
+        assert_eq!(pair.ask(0, &imports), "1");
+        pair.ask(1, "fork");
+        pair.end_other();
+        let began = Instant::now();
+        while pair.ask(0, &imports) != "0" {
+            assert!(began.elapsed() < CHILD_LIVES / 2, "the import goes on");
+            sleep(Duration::from_millis(10));
+        }
     }
 }

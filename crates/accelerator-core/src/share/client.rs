@@ -11,7 +11,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::description::{Description, MESSAGE};
 use super::process::{self, OfProcess};
-use super::socket::{self, RANDOM, Request, Secret, WITHDRAWN};
+use super::socket::{self, RANDOM, Request, Secret, WITHDRAWN, failed};
 use super::{MAGIC, MemoryHandle, server};
 use crate::sync::lock;
 use crate::types::SharingProblem;
@@ -90,10 +90,11 @@ impl Link {
     /// Begins an import.
     fn import(self: Arc<Self>, secret: &Secret) -> Result<(Connection, Description), SharingProblem> {
         let mut asked = lock(&self.asked);
-        let number = asked.take().ok_or(SharingProblem::NoAnswer)? + 1;
-        // The first request tells the server what to watch if the connection closes.
-        let own = if number == 1 { pidfd_open(getpid(), PidfdFlags::empty()).ok() } else { None };
+        let number = asked.ok_or(SharingProblem::NoAnswer)? + 1;
+        // The first request tells the server how it sees that this process has ended.
+        let own = if number == 1 { of_this_process()? } else { None };
         let own: Vec<_> = own.iter().map(AsFd::as_fd).collect();
+        *asked = None;
         socket::send(self.socket.as_fd(), &Request { number, secret: Some(*secret) }.to_bytes(), &own)?;
         let described = self.description();
         if is_answered(&described) {
@@ -122,6 +123,15 @@ impl Link {
         }
         description.check()?;
         Ok(description)
+    }
+}
+
+/// Returns a descriptor of this process; `None` where the system has none.
+fn of_this_process() -> Result<Option<OwnedFd>, SharingProblem> {
+    match pidfd_open(getpid(), PidfdFlags::empty()) {
+        Ok(process) => Ok(Some(process)),
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => Ok(None),
+        Err(error) => Err(failed("pidfd_open", error)),
     }
 }
 

@@ -141,11 +141,10 @@ impl Server {
 
 /// A process that connected, and what it imports.
 struct Importer {
-    /// What is watched: the connection, or once that is closed, the process.
-    watched: OwnedFd,
-    is_closed: bool,
+    /// Until it is closed.
+    connection: Option<OwnedFd>,
     /// Readable once the process has ended, and with it all work of its devices. Systems before Linux 5.3 have no such
-    /// descriptors.
+    /// descriptors. It is watched beside the connection, which a forked child of the process may keep open.
     process: Option<OwnedFd>,
     /// By the numbers that the process gave them.
     imports: HashMap<u64, Import>,
@@ -171,14 +170,18 @@ fn serve(listener: &OwnedFd, offers: &Arc<Offers>) {
     const PAUSE: Duration = Duration::from_millis(10);
     let mut importers: Vec<Importer> = Vec::new();
     loop {
-        let of_importers = importers.iter().map(|importer| PollFd::new(&importer.watched, PollFlags::IN));
-        let mut all: Vec<_> = std::iter::once(PollFd::new(listener, PollFlags::IN)).chain(of_importers).collect();
+        let watched = std::iter::once(listener).chain(importers.iter().flat_map(Importer::watched));
+        let mut all: Vec<_> = watched.map(|one| PollFd::new(one, PollFlags::IN)).collect();
         if poll(&mut all, None).is_err_and(|error| error != Errno::INTR) {
             thread::sleep(PAUSE);
         }
         let mut is_ready = all.iter().map(|one| !one.revents().is_empty()).collect::<Vec<_>>().into_iter();
         let connects = is_ready.next() == Some(true);
-        importers.retain_mut(|importer| is_ready.next() != Some(true) || importer.answer(offers));
+        importers.retain_mut(|importer| {
+            let asks = importer.connection.is_some() && is_ready.next() == Some(true);
+            let has_ended = importer.process.is_some() && is_ready.next() == Some(true);
+            !has_ended && (!asks || importer.answer(offers))
+        });
         if connects {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(connection) if socket::is_trusted(&connection) && socket::limit(&connection, PATIENCE).is_ok() => {
@@ -193,15 +196,17 @@ fn serve(listener: &OwnedFd, offers: &Arc<Offers>) {
 
 impl Importer {
     fn new(connection: OwnedFd) -> Self {
-        Self { watched: connection, is_closed: false, process: None, imports: HashMap::new() }
+        Self { connection: Some(connection), process: None, imports: HashMap::new() }
+    }
+
+    /// Returns the descriptors that say when there is something to do: the connection, and then the process.
+    fn watched(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.connection.iter().chain(&self.process)
     }
 
     /// Does what the process asks for. Returns whether there is still something to watch.
     fn answer(&mut self, offers: &Arc<Offers>) -> bool {
-        if self.is_closed {
-            return false;
-        }
-        let connection = self.watched.as_fd();
+        let Some(connection) = self.connection.as_ref().map(AsFd::as_fd) else { return true };
         let received = socket::receive(connection, Request::LEN);
         let asked = received.ok().and_then(|(bytes, files)| Some((Request::from_bytes(&bytes)?, files)));
         match asked {
@@ -217,10 +222,10 @@ impl Importer {
                 }
             }
             // A process that ends closes its connections before its devices stop.
-            None => match self.process.take().filter(|_| !self.imports.is_empty()) {
-                Some(process) => (self.watched, self.is_closed) = (process, true),
-                None => return false,
-            },
+            None => {
+                self.connection = None;
+                return self.process.is_some() && !self.imports.is_empty();
+            }
         }
         true
     }
