@@ -276,6 +276,8 @@ fn check_typed(failing: Failing, error: &Error) -> Outcome {
 fn check_all_back<D: Driver>(device: &'static Accelerator<D::Backend>) -> Outcome {
     device.synchronize()?;
     device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()?; // records events that the driver has refused to record
+    device.synchronize()?;
     device.host_allocator().empty_cache()?;
     #[cfg(debug_assertions)]
     device.allocator().check();
