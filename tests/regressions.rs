@@ -23,5 +23,7 @@ mod foreign_buffers;
 mod frees_that_record;
 #[path = "regression/paused_pools.rs"]
 mod paused_pools;
+#[path = "regression/pool_handles.rs"]
+mod pool_handles;
 #[path = "regression/pool_sources.rs"]
 mod pool_sources;
