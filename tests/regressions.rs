@@ -17,6 +17,8 @@ mod driver_without_fields;
 mod expandable_segments;
 #[path = "regression/extreme_sizes.rs"]
 mod extreme_sizes;
+#[path = "regression/failed_calls.rs"]
+mod failed_calls;
 #[path = "regression/foreign_buffers.rs"]
 mod foreign_buffers;
 #[path = "regression/frees_that_record.rs"]
