@@ -17,12 +17,16 @@ mod driver_without_fields;
 mod expandable_segments;
 #[path = "regression/extreme_sizes.rs"]
 mod extreme_sizes;
+#[path = "regression/failed_calls.rs"]
+mod failed_calls;
 #[path = "regression/foreign_buffers.rs"]
 mod foreign_buffers;
 #[path = "regression/frees_that_record.rs"]
 mod frees_that_record;
 #[path = "regression/paused_pools.rs"]
 mod paused_pools;
+#[path = "regression/pool_handles.rs"]
+mod pool_handles;
 #[path = "regression/pool_holders.rs"]
 mod pool_holders;
 #[path = "regression/pool_sources.rs"]

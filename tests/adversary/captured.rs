@@ -70,8 +70,8 @@ impl Machine {
         if self.is_paused(output) || !self.ordered(output, stream, true) {
             return;
         }
-        // SAFETY: The output lives as long as the graph. The stream comes after all other work on it, and so after the
-        // last launch, which wrote it.
+        // SAFETY: The output lives as long as the graph, and is not paused. The stream comes after all other work on
+        // it, and so after the last launch, which wrote it.
         #[allow(unsafe_code, reason = "replays a graph")]
         let replayed = unsafe { self.graphs[nth].graph.replay(stream) };
         if self.done(replayed).is_some() {

@@ -164,6 +164,7 @@ processes! { on_host:
             assert_eq!(source.kind, DriverErrorKind::Unsupported);
             assert!(error.to_string().contains("no interprocess events"), "{error}");
             assert!(interprocess.query()? && interprocess.event_id() == 0, "it was never recorded");
+            assert_eq!(interprocess.device(), None);
         }
     }
 

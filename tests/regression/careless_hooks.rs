@@ -137,6 +137,28 @@ fn a_progress_callback_that_panics_leaves_the_pool_as_it_was() {
     drop(allocate().unwrap());
 }
 
+/// The resume that followed gave out pages with anything in them, without an error.
+#[test]
+fn a_progress_callback_that_panics_loses_no_contents() {
+    let device = Accelerator::new(Host::new(0, 100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let mut buffer = {
+        let _guard = pool.use_pool();
+        device.allocate(3 * MIB, stream).unwrap()
+    };
+    let file = std::env::temp_dir().join(format!("paused-in-panic-{}", std::process::id()));
+    for (keep, value) in [(Keep::Host, 1), (Keep::File(file), 2)] {
+        buffer.fill(value, stream).unwrap();
+        let _ = pool.pause(keep.clone()).unwrap();
+        let panics = &mut |_| panic_any("this panic is part of the test");
+        assert!(catch_unwind(AssertUnwindSafe(|| pool.resume_with(panics))).is_err());
+        let _ = pool.resume().unwrap();
+        let bytes = buffer.slice::<u8>().unwrap().to_vec(stream).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == value), "{keep:?}: {}", bytes[0]);
+    }
+}
+
 #[test]
 fn a_choice_of_streams_that_panics_leaves_the_allocator_whole() {
     let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();

@@ -6,14 +6,40 @@ use std::thread;
 use std::time::Duration;
 
 use accelerator_conformance::{Call, Faulty};
-use accelerator_core::{Accelerator, AllocatorConfig, DriverErrorKind, Keep, MIB, MemPool, MemPoolOptions};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, Buffer, DriverErrorKind, Error, Keep, MIB, MemPool, MemPoolId,
+    MemPoolOptions,
+};
 use accelerator_host::Host;
+
+type Failing = Faulty<Host>;
+
+fn device() -> &'static Accelerator<Failing> {
+    Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap()
+}
+
+fn pausable<B: Backend>(device: &'static Accelerator<B>) -> MemPool<B> {
+    MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap()
+}
+
+/// Returns a buffer in a pool, with this value in each byte.
+fn filled(device: &'static Accelerator<Failing>, pool: &MemPool<Failing>, value: u8) -> Buffer<Failing> {
+    let _guard = pool.use_pool();
+    let mut buffer = device.allocate(3 * MIB, device.default_stream()).unwrap();
+    buffer.fill(value, device.default_stream()).unwrap();
+    buffer
+}
+
+fn check(buffer: &Buffer<Failing>, value: u8) {
+    let bytes = buffer.slice::<u8>().unwrap().to_vec(buffer.stream()).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == value), "{} instead of {value}", bytes[0]);
+}
 
 #[test]
 fn paused_memory_that_could_not_leave_is_given_up_once() {
-    let device = Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let device = device();
     let stream = device.default_stream();
-    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let pool = pausable(device);
     let mut buffer = {
         let _guard = pool.use_pool();
         device.allocate(30 * MIB, stream).unwrap()
@@ -38,7 +64,7 @@ fn paused_memory_that_could_not_leave_is_given_up_once() {
 fn nothing_is_trimmed_while_contents_are_copied() {
     let device = Accelerator::new(Host::new(0, 400 * MIB), 0, AllocatorConfig::default()).unwrap();
     let stream = device.default_stream();
-    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let pool = pausable(device);
     let guard = pool.use_pool();
     let mut buffers: Vec<_> = (1..=4).map(|_| device.allocate(30 * MIB, stream).unwrap()).collect();
     drop(guard);
@@ -63,9 +89,9 @@ fn nothing_is_trimmed_while_contents_are_copied() {
 /// A pool that was resumed without enough memory kept the pages that it had got until it gave up.
 #[test]
 fn a_request_gets_memory_that_is_too_little_for_a_resumed_pool() {
-    let device = Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let device = device();
     let (allocator, [stream, user]) = (device.allocator(), [(); 2].map(|()| device.stream(0).unwrap()));
-    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let pool = pausable(device);
     let buffer = {
         let _guard = pool.use_pool();
         device.allocate(60 * MIB, stream).unwrap()
@@ -89,4 +115,75 @@ fn a_request_gets_memory_that_is_too_little_for_a_resumed_pool() {
     drop(taken);
     let _ = pool.resume().unwrap();
     drop(buffer);
+}
+
+/// The pools before the one that was refused had given their pages up, contents and all.
+#[test]
+fn contents_stay_if_a_later_pool_cannot_be_paused() {
+    let device = device();
+    let (first, second, never) = (pausable(device), pausable(device), MemPool::new(device, <_>::default()).unwrap());
+    let buffers = [filled(device, &first, 1), filled(device, &second, 2)];
+    let file = std::env::temp_dir().join(format!("paused-over-{}", std::process::id()));
+    std::fs::write(&file, "not ours").unwrap();
+    let here = || (&first, Keep::Nothing);
+    let intact = |refused: accelerator_core::Result<_>| {
+        let refused = refused.map(|reports: Vec<_>| reports.len()).unwrap_err();
+        assert!(!first.is_paused() && !second.is_paused(), "{refused}");
+        check(&buffers[0], 1);
+        check(&buffers[1], 2);
+        refused
+    };
+    let there = intact(MemPool::pause_all([here(), (&second, Keep::File(file.clone()))]));
+    assert!(matches!(there, Error::PoolFile(_)), "{there}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"not ours");
+    std::fs::remove_file(&file).unwrap();
+    let refused = intact(MemPool::pause_all([here(), (&never, Keep::Nothing)]));
+    assert!(refused.to_string().contains("MemPoolOptions::pausable"), "{refused}");
+    let twice = intact(MemPool::pause_all([here(), (&second, Keep::Nothing), (&first, Keep::Host)]));
+    assert!(twice.to_string().ends_with("is given twice"), "{twice}");
+    device.backend().fail_next(Call::AllocHost, DriverErrorKind::Other);
+    assert!(matches!(intact(MemPool::pause_all([here(), (&second, Keep::Host)])), Error::Driver { .. }));
+
+    let _ = second.pause(Keep::Host).unwrap();
+    let paused = MemPool::pause_all([here(), (&second, Keep::Nothing)]).unwrap_err();
+    assert!(paused.to_string().ends_with("is paused already"), "{paused}");
+    let _ = second.resume().unwrap();
+    check(&buffers[0], 1);
+    check(&buffers[1], 2);
+}
+
+/// Only the driver can refuse anything once pages go. Pools whose pages have gone by then are resumed.
+#[test]
+fn whichever_call_fails_all_pools_go_on_with_what_was_kept() {
+    let device = device();
+    let pools = [(); 3].map(|()| pausable(device));
+    let buffers: Vec<_> = pools.iter().zip(1..).map(|(pool, value)| filled(device, pool, value)).collect();
+    let mut undone = 0;
+    for call in 1.. {
+        device.backend().start_log();
+        device.backend().fail_call(call, DriverErrorKind::Other);
+        let before = device.backend().injected();
+        let paused = MemPool::pause_all(pools.iter().map(|pool| (pool, Keep::Host)));
+        device.backend().clear_failures();
+        undone += u32::from(device.backend().take_log().contains(&Call::Map));
+        if paused.is_ok() {
+            let _ = MemPool::resume_all(&pools.each_ref()).unwrap();
+        }
+        assert!(!pools.iter().any(MemPool::is_paused), "call {call}: {paused:?}");
+        buffers.iter().zip(1..).for_each(|(buffer, value)| check(buffer, value));
+        if device.backend().injected() == before {
+            break;
+        }
+    }
+    assert!(undone > 0, "no pool was resumed");
+    assert_eq!(device.backend().misuses(), 0);
+}
+
+/// The second was taken for the first, given twice.
+#[test]
+fn pools_of_two_devices_may_have_the_same_number() {
+    let (id, options) = (MemPoolId::next_user(), MemPoolOptions { pausable: true, ..MemPoolOptions::default() });
+    let pools = [(); 2].map(|()| MemPool::with_id(device(), id, options.clone()).unwrap());
+    assert_eq!(MemPool::pause_all(pools.iter().map(|pool| (pool, Keep::Host))).unwrap().len(), 2);
+    assert_eq!(MemPool::resume_all(&pools.each_ref()).unwrap().len(), 2);
 }

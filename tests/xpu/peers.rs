@@ -19,8 +19,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("peers::reach", SEED_1, reach),
         simulated("peers::do_not_reach", APART, do_not_reach),
         simulated("peers::wrong_stream", SEED_1, peers::wrong_stream::<Xpu>),
-        simulated("peers::every_call_in_turn", SEED_1, || peers::every_call_in_turn::<Xpu>(29)),
-        simulated("peers::every_call_in_turn_through_the_host", APART, || peers::every_call_in_turn::<Xpu>(29)),
+        simulated("peers::every_call_in_turn", SEED_1, || peers::every_call_in_turn::<Xpu>(29, true)),
+        simulated("peers::every_call_in_turn_through_the_host", APART, || peers::every_call_in_turn::<Xpu>(29, false)),
     ]
 }
 

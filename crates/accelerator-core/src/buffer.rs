@@ -151,7 +151,8 @@ impl<B: Backend> Buffer<B> {
     /// the same kind is copied by [`copy_from_peer`](Self::copy_from_peer), after the work of the source's own stream.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source, [`Error::DeviceMismatch`], [`Error::Driver`].
+    /// [`Error::OutOfBounds`] for a longer source, [`Error::DeviceMismatch`], [`Error::Driver`]. After the last one,
+    /// the bytes of this buffer are unspecified if the source is on another device.
     pub fn copy_from(&mut self, source: &Self, stream: Stream<B>) -> Result<()> {
         if source.device() != self.device() {
             return self.copy_from_peer(source, stream, source.stream());

@@ -49,8 +49,7 @@ impl<B: Backend> Event<B> {
     /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`].
     pub fn record(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
-        let native = self.native_or_made()?;
-        self.owner.device.driver_result(self.backend.record(native, stream.native()))
+        self.owner.device.driver_result(self.record_on(stream))
     }
 
     /// Makes later work of the stream wait for the event as it is recorded now. An event that was never recorded delays
@@ -100,16 +99,19 @@ impl<B: Backend> Event<B> {
         Ok(nanoseconds as f64 / 1e6)
     }
 
-    fn native_or_made(&self) -> Result<&B::Event> {
+    fn record_on(&self, stream: Stream<B>) -> DriverResult<()> {
         if let Some(native) = self.native.get() {
-            return Ok(native);
+            return self.backend.record(native, stream.native());
         }
         let _making = lock(&self.making);
         if let Some(native) = self.native.get() {
-            return Ok(native);
+            return self.backend.record(native, stream.native());
         }
-        let made = self.owner.device.driver_result(self.backend.event(self.flags))?;
-        Ok(self.native.get_or_init(|| made))
+        let made = self.backend.event(self.flags)?;
+        self.backend.record(&made, stream.native())?;
+        // Only now, since an event with a driver's event counts as recorded.
+        let _ = self.native.set(made);
+        Ok(())
     }
 }
 

@@ -133,17 +133,23 @@ impl<B: Backend> Graph<B> {
     /// [`Error::DeviceMismatch`] for a stream of another device. [`Error::Driver`]; nothing of the graph runs then.
     ///
     /// # Safety
-    /// * All memory outside of the graph's pool that the captured work uses is still allocated, and stays so until the
-    ///   stream has done the work.
-    /// * Work on other streams that uses the same memory, or memory of the same pool, is ordered before or after it.
-    /// * Once the graph is reset or dropped, the memory of its pools may go back to the driver. The work is done before
-    ///   the next [`empty_cache`](crate::CachingAllocator::empty_cache) or request that finds no memory.
+    /// * All memory outside of the graph's pools that the captured work uses is still allocated, and stays so until the
+    ///   stream has done the work. None of it is [paused](crate::MemPool::pause), nor begins to be during the call:
+    ///   only for the graph's own pools is this checked.
+    /// * Work on other streams that uses the same memory, or memory of the same pools, is ordered before or after it.
+    /// * Once the graph is reset or dropped, the memory of its pools goes back in the next call, on any thread, that
+    ///   gives memory back to the driver. The work is done before. Such calls are
+    ///   [`empty_cache`](crate::CachingAllocator::empty_cache),
+    ///   [`empty_pool_cache`](crate::CachingAllocator::empty_pool_cache), [`MemPool::trim`](crate::MemPool::trim), the
+    ///   drop of a guard that [trims](crate::MemPoolOptions::trims), the drop of a `MemPool`, and a request that finds
+    ///   no memory.
     pub unsafe fn replay(&self, stream: Stream<B>) -> Result<()> {
         let graph = self.ready()?;
         stream.check(self.accelerator.instance())?;
         let allocator = self.accelerator.allocator();
         let _uses = self.pools.iter().map(|pool| allocator.begin_use_of_pool(*pool)).collect::<Result<Vec<_>>>()?;
-        // SAFETY: The graph keeps the memory of its pools. The caller answers for all other memory.
+        // SAFETY: The graph keeps the memory of its pools, and they are not paused meanwhile. The caller answers for
+        // all other memory.
         self.accelerator.device().driver_result(unsafe { graph.launch(stream.native()) })
     }
 
@@ -157,9 +163,9 @@ impl<B: Backend> Graph<B> {
         self.accelerator.device().driver_result(graph.upload(stream.native()))
     }
 
-    /// Makes the graph empty. Memory of its pools that nothing else uses goes back to the driver with the next
-    /// [`empty_cache`](crate::CachingAllocator::empty_cache), and work in flight must be done by then. A capture
-    /// underway is given up. PyTorch: `Graph.reset`.
+    /// Makes the graph empty. Memory of its pools that nothing else uses goes back to the driver with the next call
+    /// that gives memory back, such as [`empty_cache`](crate::CachingAllocator::empty_cache). [Replays](Self::replay)
+    /// must be done by then. A capture underway is given up. PyTorch: `Graph.reset`.
     ///
     /// # Errors
     /// [`Error::Driver`] if a capture was underway and could not be ended. The graph is empty all the same.

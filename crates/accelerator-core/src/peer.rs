@@ -2,15 +2,20 @@
 #![allow(unsafe_code)] // `PeerCopies::copy_from`
 
 use std::num::NonZeroU64;
+use std::thread;
+use std::time::Duration;
 
 use crate::backend::{Backend, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
-use crate::types::{DriverErrorKind, DriverResult, MIB, Result, check_bounds};
+use crate::types::{DriverError, DriverErrorKind, DriverResult, MIB, Result, check_bounds};
 
 /// The number of bytes that are copied through the host at a time.
 const STEP: u64 = 16 * MIB;
+
+/// The time between two questions of whether a stream is idle.
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl<B: Backend> Buffer<B> {
     /// Copies all of `source`, on another device of the same kind, to the start of this buffer. The copy runs on
@@ -21,7 +26,8 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`OutOfBounds`](crate::Error::OutOfBounds) if the source is longer;
     /// [`DeviceMismatch`](crate::Error::DeviceMismatch) if a stream and its buffer belong to different devices;
-    /// [`Driver`](crate::Error::Driver).
+    /// [`Driver`](crate::Error::Driver), after which the bytes of this buffer are unspecified: some of them may have
+    /// been copied.
     pub fn copy_from_peer(&mut self, source: &Self, stream: Stream<B>, source_stream: Stream<B>) -> Result<()> {
         check_bounds(0, source.len(), self.len())?;
         let _uses = (self.begin_use(stream)?, source.begin_use(source_stream)?);
@@ -52,13 +58,37 @@ fn directly<B: Backend>(
         return Ok(());
     };
     follow(peers, stream, source_stream)?;
+    let backend = stream.backend();
+    // What can fail comes first, as far as possible: once the copy is submitted, the source must stay as it is.
+    let is_captured = backend.is_capturing(stream.native())?;
+    let copied = backend.event(EventFlags::default())?;
     // SAFETY: Both ranges start at buffers of at least `len` bytes, which are not reused until their streams are done.
-    // The source's stream waits for the copy, or else the host does.
+    // The source's stream waits for the copy, or else the host does. A captured copy runs in replays, whose caller
+    // answers for both.
     unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) }?;
-    follow(peers_of_source, source_stream, stream)
-        .or_else(|error| stream.backend().synchronize(stream.native()).and(Err(error)))?;
+    let recorded = backend.record(&copied, stream.native());
+    let followed = recorded.and_then(|()| peers_of_source.wait(source_stream.native(), &copied));
+    // A captured copy does not run now, so that there is nothing to wait for.
+    followed.or_else(|error| if is_captured { Err(error) } else { wait_until_over(stream) })?;
     report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, len.get()));
     Ok(())
+}
+
+/// Waits on the host for the work of a stream. If that fails, the work may go on, and no other stream knows of it. So
+/// it is over on return even then, unless the device is lost.
+///
+/// # Errors
+/// Those of the wait, and of the work.
+fn wait_until_over<B: Backend>(stream: Stream<B>) -> DriverResult<()> {
+    let (backend, native) = (stream.backend(), stream.native());
+    // A question would break a capture that another thread has begun meanwhile.
+    let is_idle = || Ok(!backend.is_capturing(native)? && backend.is_idle(native)?);
+    let is_lost = |error: DriverError| error.kind == DriverErrorKind::DeviceLost;
+    backend.synchronize(native).inspect_err(|_| {
+        while !is_idle().unwrap_or_else(is_lost) {
+            thread::sleep(PAUSE);
+        }
+    })
 }
 
 /// Makes later work of the stream wait for the work submitted so far to `other`, a stream of another device.

@@ -141,8 +141,8 @@ impl Buffer {
     /// the host, and the call returns once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if the source is longer; [`Error::Driver`], after which a copy between devices may be
-    /// incomplete.
+    /// [`Error::OutOfBounds`] if the source is longer; [`Error::Driver`], after which the bytes of this buffer are
+    /// unspecified if the source is on another device.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device().kind == source.device().kind {
             return self.copy_within_backend(source);

@@ -71,8 +71,14 @@ impl Event {
     /// for an interprocess event with timing on CUDA.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
-        let event = self.recorded.get_or_init(|| stream.accelerator().new_event(self.flags));
-        dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?))
+        let record = |event: &AnyEvent| dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?));
+        if let Some(event) = self.recorded.get() {
+            return record(event);
+        }
+        let event = stream.accelerator().new_event(self.flags);
+        record(&event)?;
+        // Another thread may have been faster, and the last record counts.
+        self.recorded.set(event).or_else(|_| self.recorded.get().map_or(Ok(()), record))
     }
 
     /// Makes later work on `stream` wait for the last record of the event. `None` means the current stream of the

@@ -69,14 +69,19 @@ impl Graph {
     /// Submits the captured work to the current stream of its device. PyTorch: `Graph.replay`.
     ///
     /// # Errors
-    /// [`Error::Graph`] if nothing was captured. [`Error::Driver`]; nothing of the graph runs then.
+    /// [`Error::Graph`] if nothing was captured. [`Error::MemPool`] if one of the graph's pools is paused.
+    /// [`Error::Driver`]; nothing of the graph runs then.
     ///
     /// # Safety
-    /// * All buffers outside of the graph's pool that the captured work uses exist, and continue to exist until the
-    ///   stream has done the work. Memory of the pool needs no buffer.
-    /// * Work on other streams that uses the same memory, or memory of the same pool, is ordered before or after it.
-    /// * Once the graph is reset or dropped, the memory of its pools may go back to the driver. The work is done before
-    ///   the next [`empty_cache`](crate::empty_cache) or request that finds no memory.
+    /// * All buffers outside of the graph's pools that the captured work uses exist, and continue to exist until the
+    ///   stream has done the work. Memory of the pools needs no buffer.
+    /// * None of these buffers is in a pool that is [paused](crate::MemPool::pause), or that another thread begins to
+    ///   pause during the call: only for the graph's own pools is this checked.
+    /// * Work on other streams that uses the same memory, or memory of the same pools, is ordered before or after it.
+    /// * Once the graph is reset or dropped, the memory of its pools goes back in the next call, on any thread, that
+    ///   gives memory back to the driver. The work is done before. Such calls are [`empty_cache`](crate::empty_cache),
+    ///   [`empty_pool_cache`](crate::memory::empty_pool_cache), [`MemPool::trim`](crate::MemPool::trim), the drop of a
+    ///   guard that [trims](crate::MemPoolOptions::trims), the drop of a `MemPool`, and a request that finds no memory.
     pub unsafe fn replay(&self) -> Result<()> {
         let stream = self.current_stream();
         // SAFETY: The caller keeps the same promises.
@@ -92,9 +97,9 @@ impl Graph {
         dispatch!(AnyGraph, self.any, ref graph => graph.upload(stream.typed()?))
     }
 
-    /// Makes the graph empty. Memory of its pools that nothing else uses goes back to the driver with the next
-    /// [`empty_cache`](crate::empty_cache). Replays must be done by then. A capture underway is given up. PyTorch:
-    /// `Graph.reset`.
+    /// Makes the graph empty. Memory of its pools that nothing else uses goes back to the driver with the next call
+    /// that gives memory back, such as [`empty_cache`](crate::empty_cache). [Replays](Self::replay) must be done by
+    /// then. A capture underway is given up. PyTorch: `Graph.reset`.
     ///
     /// # Errors
     /// [`Error::Driver`] if a capture was underway and could not be ended. The graph is empty all the same.

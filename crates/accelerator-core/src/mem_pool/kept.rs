@@ -145,12 +145,12 @@ impl<B: Backend> Kept<B> {
         Ok(())
     }
 
-    /// Copies the contents back, as far as they are in these runs, which are the memory that the pool still has.
-    pub(super) fn restore(&mut self, runs: &[(B::Ptr, u64)], progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
+    /// Copies the contents back, as far as they are in these runs, which are the memory that the pool still has. They
+    /// are still kept then, also if `progress` panics.
+    pub(super) fn restore(&self, runs: &[(B::Ptr, u64)], progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
         let total = self.pieces.iter().map(|piece| piece.len.get()).sum();
         let mut progress = Counter { done: 0, total, report: progress };
-        let mut bytes = std::mem::replace(&mut self.bytes, Bytes::Discarded);
-        let restored = match &mut bytes {
+        match &self.bytes {
             Bytes::Discarded => Ok(()),
             Bytes::InHost(blocks) => self.pieces.iter().zip(blocks).try_for_each(|(piece, block)| {
                 self.driver(self.copy_back(*piece, block, runs))?;
@@ -158,13 +158,11 @@ impl<B: Backend> Kept<B> {
                 Ok(())
             }),
             Bytes::InFile(from) => self.restore_from(from, runs, &mut progress),
-        };
-        self.bytes = bytes;
-        restored
+        }
     }
 
-    fn restore_from(&self, from: &mut TemporaryFile, runs: &[(B::Ptr, u64)], progress: &mut Counter<'_>) -> Result<()> {
-        let TemporaryFile { file, path } = from;
+    fn restore_from(&self, from: &TemporaryFile, runs: &[(B::Ptr, u64)], progress: &mut Counter<'_>) -> Result<()> {
+        let (mut file, path) = (&from.file, &from.path);
         let mut staging = self.driver(HostBlock::new(self.accelerator.backend(), longest(&self.pieces)))?;
         file.rewind().map_err(|error| self.file_error(path, error))?;
         for piece in &self.pieces {

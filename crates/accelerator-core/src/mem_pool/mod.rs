@@ -14,7 +14,7 @@ use crate::accelerator::Accelerator;
 use crate::alloc::{MemPoolRequests, MemPoolRoute};
 use crate::backend::Backend;
 use crate::mem_source::SegmentSource;
-use crate::types::{MemPoolId, Result, Snapshot};
+use crate::types::{MemPoolId, Result, Snapshot, is_pool_name};
 
 /// How a [`MemPool`] behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,11 +61,12 @@ impl<B: Backend> MemPool<B> {
     /// except for `trims`. What one handle has paused, another one cannot resume. PyTorch: `createOrIncrefPool`.
     ///
     /// # Errors
-    /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; or if the pool is to be pausable and has
-    /// memory already or a source of its own, or the device has no virtual memory.
+    /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; if the pool is to be pausable and has
+    /// memory already or a source of its own, or the device has no virtual memory; or if it cannot have this name. A
+    /// pool that existed before is as it was then.
     pub fn with_id(accelerator: &'static Accelerator<B>, id: MemPoolId, options: MemPoolOptions) -> Result<Self> {
         accelerator.allocator().hold_pool(id, None)?;
-        Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
+        Self::of_retained(accelerator, id, options)
     }
 
     /// Makes a pool whose segments come from this source instead of from the driver. PyTorch: `MemPool(allocator)`.
@@ -79,22 +80,16 @@ impl<B: Backend> MemPool<B> {
     ) -> Result<Self> {
         let id = MemPoolId::next_user();
         accelerator.allocator().hold_pool(id, Some(source))?;
-        Self { accelerator, id, trims: options.trims, kept: Mutex::default() }.with_options(options)
+        Self::of_retained(accelerator, id, options)
     }
 
-    fn with_options(self, options: MemPoolOptions) -> Result<Self> {
-        let allocator = self.accelerator.allocator();
-        if let Some(name) = options.name {
-            allocator.set_pool_name(self.id, name)?;
-        }
-        allocator.set_pool_use_on_oom(self.id, options.use_on_oom)?;
-        if options.no_split {
-            allocator.set_pool_no_split(self.id)?;
-        }
-        if options.pausable {
-            allocator.set_pool_pausable(self.id)?;
-        }
-        Ok(self)
+    /// Makes the handle that a use was just added for, or takes the use back.
+    fn of_retained(accelerator: &'static Accelerator<B>, id: MemPoolId, options: MemPoolOptions) -> Result<Self> {
+        set_options(accelerator, id, &options).inspect_err(|_| {
+            accelerator.allocator().let_pool_go(id);
+            let _ = accelerator.allocator().empty_pool_cache(id); // forgets a pool that is new
+        })?;
+        Ok(Self { accelerator, id, trims: options.trims, kept: Mutex::default() })
     }
 
     /// The number of the pool.
@@ -130,8 +125,10 @@ impl<B: Backend> MemPool<B> {
     /// Sends the requests of this thread to the pool until the guard is dropped. Guards may be nested; the youngest
     /// wins. PyTorch: `torch.cuda.use_mem_pool`.
     pub fn use_pool(&self) -> MemPoolGuard<'_, B> {
-        self.use_pool_for(MemPoolRequests::ThisThread)
-            .unwrap_or_else(|_| unreachable!("the pool is private, and no stream is named"))
+        // No error is possible: the pool is private, and no stream is named. What the driver says of captures does not
+        // matter before a request is made.
+        let route = self.accelerator.allocator().begin_allocate_to_pool(self.id, MemPoolRequests::ThisThread).ok();
+        MemPoolGuard { pool: self, route, on_thread: PhantomData }
     }
 
     /// Sends these requests to the pool until the guard is dropped.
@@ -142,6 +139,25 @@ impl<B: Backend> MemPool<B> {
         let route = self.accelerator.allocator().begin_allocate_to_pool(self.id, requests)?;
         Ok(MemPoolGuard { pool: self, route: Some(route), on_thread: PhantomData })
     }
+}
+
+/// Applies options to a pool that is in use, or none of them if one is refused.
+fn set_options<B: Backend>(accelerator: &Accelerator<B>, id: MemPoolId, options: &MemPoolOptions) -> Result<()> {
+    let allocator = accelerator.allocator();
+    let set_name = || options.name.clone().map_or(Ok(()), |name| allocator.set_pool_name(id, name));
+    // What can be refused comes first.
+    if options.name.as_deref().is_some_and(|name| !is_pool_name(name)) {
+        return set_name();
+    }
+    if options.pausable {
+        allocator.set_pool_pausable(id)?;
+    }
+    set_name()?;
+    allocator.set_pool_use_on_oom(id, options.use_on_oom)?;
+    if options.no_split {
+        allocator.set_pool_no_split(id)?;
+    }
+    Ok(())
 }
 
 impl<B: Backend> Drop for MemPool<B> {

@@ -1,6 +1,7 @@
 //! Pausing pools: their memory goes back to the driver, their addresses stay.
 
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -73,29 +74,10 @@ impl<B: Backend> MemPool<B> {
     /// # Errors
     /// As for [`pause`](Self::pause).
     pub fn pause_with(&self, keep: Keep, progress: &mut dyn FnMut(PauseProgress)) -> Result<PauseReport> {
-        let start = Instant::now();
-        let mut kept = lock(&self.kept);
-        let allocator = self.accelerator.allocator();
-        allocator.close_pool(self.id)?;
-        let closed = Closed(self);
-        let mut contents = Kept::nothing(self.accelerator, self.id);
-        let mut runs = Vec::new();
-        let paused = self.accelerator.synchronize().and_then(|()| {
-            allocator.shrink_closed_pool(self.id)?;
-            runs = allocator.page_runs(self.id);
-            contents.save(keep, &runs, progress)?;
-            allocator.give_pages_back(self.id)
-        });
-        let mut is_as_before = || allocator.paused_bytes(self.id) == 0 && contents.restore(&runs, &mut |_| ()).is_ok();
-        if paused.is_err() && is_as_before() {
-            drop(closed);
-        } else {
-            std::mem::forget(closed);
-            allocator.set_copied(self.id, false);
-            *kept = Some(contents);
-        }
-        let bytes = runs.iter().map(|(_, len)| len).sum();
-        paused.map(|()| PauseReport { bytes, duration: start.elapsed() })
+        let mut pausing = self.begin_pause()?;
+        pausing.save(keep, progress)?;
+        pausing.give_pages_back()?;
+        Ok(pausing.end())
     }
 
     /// Maps memory at the addresses of a paused pool, and copies back what was kept. If memory runs out, gives the
@@ -108,7 +90,8 @@ impl<B: Backend> MemPool<B> {
         self.resume_with(&mut |_| ())
     }
 
-    /// As [`resume`](Self::resume), and calls `progress` each time that a part of the contents is copied.
+    /// As [`resume`](Self::resume), and calls `progress` each time that a part of the contents is copied. If it panics,
+    /// the pool stays paused, with all that was kept.
     ///
     /// # Errors
     /// As for [`resume`](Self::resume).
@@ -118,20 +101,22 @@ impl<B: Backend> MemPool<B> {
         resuming.restore(progress)
     }
 
-    /// Pauses several pools, in this order. If one cannot be paused, resumes those before it.
+    /// Pauses several pools: keeps the contents of each, in this order, and only then gives memory back.
+    ///
+    /// In a request to one of the pools, a callback of the allocator must neither pause nor resume another of them, for
+    /// which it would wait.
     ///
     /// # Errors
-    /// As for [`pause`](Self::pause).
+    /// As for [`pause`](Self::pause); [`Error::MemPool`] also if a pool is given twice. No pool is paused then, and
+    /// nothing is lost, except in one case: if the driver refuses to take memory of one pool, after it has taken that
+    /// of others, these are resumed. With [`Keep::Nothing`], their contents are unspecified. If the driver does not
+    /// give their memory back, they count as [paused](Self::is_paused), with what was kept.
     pub fn pause_all<'a>(pools: impl IntoIterator<Item = (&'a Self, Keep)>) -> Result<Vec<PauseReport>> {
-        let (mut paused, mut reports) = (Vec::new(), Vec::new());
-        for (pool, keep) in pools {
-            let report = pool.pause(keep).inspect_err(|_| {
-                let _ = Self::resume_all(&paused);
-            })?;
-            paused.push(pool);
-            reports.push(report);
-        }
-        Ok(reports)
+        let (pools, keeps): (Vec<_>, Vec<_>) = pools.into_iter().unzip();
+        let mut pausing = begin_each(&pools, Self::begin_pause)?;
+        pausing.iter_mut().zip(keeps).try_for_each(|(pausing, keep)| pausing.save(keep, &mut |_| ()))?;
+        pausing.iter_mut().try_for_each(Pausing::give_pages_back)?;
+        Ok(pausing.into_iter().map(Pausing::end).collect())
     }
 
     /// Resumes several pools: maps the memory of all of them, and then copies back what was kept, in this order.
@@ -140,20 +125,15 @@ impl<B: Backend> MemPool<B> {
     /// As for [`resume`](Self::resume). If there is not enough memory for all, all stay paused. If the contents of one
     /// cannot be copied, it and those after it stay paused.
     pub fn resume_all(pools: &[&Self]) -> Result<Vec<PauseReport>> {
-        for (place, pool) in pools.iter().enumerate() {
-            if pools[..place].iter().any(|other| other.id == pool.id) {
-                return Err(pool.problem("is given twice"));
-            }
-        }
-        // Locked in the same order by all threads.
-        let mut order: Vec<usize> = (0..pools.len()).collect();
-        order.sort_unstable_by_key(|place| pools[*place].id);
-        let begun = order.iter().map(|place| Ok((*place, pools[*place].begin_resume()?)));
-        let mut resuming = begun.collect::<Result<Vec<_>>>()?;
-        resuming.sort_unstable_by_key(|(place, _)| *place);
-        let mut resuming: Vec<_> = resuming.into_iter().map(|(_, resuming)| resuming).collect();
+        let mut resuming = begin_each(pools, Self::begin_resume)?;
         resuming.iter_mut().try_for_each(Resuming::map)?;
         resuming.into_iter().map(|resuming| resuming.restore(&mut |_| ())).collect()
+    }
+
+    fn begin_pause(&self) -> Result<Pausing<'_, B>> {
+        let (start, kept) = (Instant::now(), lock(&self.kept));
+        self.accelerator.allocator().close_pool(self.id)?;
+        Ok(Pausing { pool: self, kept, runs: Vec::new(), start, state: State::Closed })
     }
 
     fn begin_resume(&self) -> Result<Resuming<'_, B>> {
@@ -177,12 +157,83 @@ impl<B: Backend> MemPool<B> {
     }
 }
 
-/// A pool that is being paused. If it is dropped, also because the caller's callback panics, the pool is open again.
-struct Closed<'a, B: Backend>(&'a MemPool<B>);
+/// Begins to pause or to resume several pools.
+fn begin_each<'a, B: Backend, T>(
+    pools: &[&'a MemPool<B>],
+    begin: impl Fn(&'a MemPool<B>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let identity = |place: &usize| (pools[*place].id, ptr::from_ref(pools[*place].accelerator).addr());
+    // Locked in the same order by all threads.
+    let mut order: Vec<usize> = (0..pools.len()).collect();
+    order.sort_unstable_by_key(identity);
+    if let Some(twice) = order.windows(2).find(|pair| identity(&pair[0]) == identity(&pair[1])) {
+        return Err(pools[twice[0]].problem("is given twice"));
+    }
+    let begun = order.iter().map(|place| Ok((*place, begin(pools[*place])?)));
+    let mut begun = begun.collect::<Result<Vec<_>>>()?;
+    begun.sort_unstable_by_key(|(place, _)| *place);
+    Ok(begun.into_iter().map(|(_, begun)| begun).collect())
+}
 
-impl<B: Backend> Drop for Closed<'_, B> {
+/// A pool that is being paused. If it is dropped before the end, also because the caller's callback panics, the pool is
+/// open again with its contents, as far as the driver gives its memory back. Otherwise it stays paused.
+struct Pausing<'a, B: Backend> {
+    pool: &'a MemPool<B>,
+    kept: MutexGuard<'a, Option<Kept<B>>>,
+    /// The memory of the pool.
+    runs: Vec<(B::Ptr, u64)>,
+    start: Instant,
+    state: State,
+}
+
+/// How far a pool is paused.
+#[derive(PartialEq, Eq)]
+enum State {
+    /// It has all of its memory.
+    Closed,
+    /// Its memory is going back to the driver, or is there.
+    Going,
+    Paused,
+}
+
+impl<B: Backend> Pausing<'_, B> {
+    fn save(&mut self, keep: Keep, progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
+        let MemPool { accelerator, id, .. } = *self.pool;
+        accelerator.synchronize()?;
+        accelerator.allocator().shrink_closed_pool(id)?;
+        self.runs = accelerator.allocator().page_runs(id);
+        self.kept.insert(Kept::nothing(accelerator, id)).save(keep, &self.runs, progress)
+    }
+
+    fn give_pages_back(&mut self) -> Result<()> {
+        self.state = State::Going;
+        self.pool.accelerator.allocator().give_pages_back(self.pool.id)
+    }
+
+    fn end(mut self) -> PauseReport {
+        self.state = State::Paused;
+        let bytes = self.runs.iter().map(|(_, len)| len).sum();
+        PauseReport { bytes, duration: self.start.elapsed() }
+    }
+
+    /// Brings back what has gone. Returns whether that worked.
+    fn undo(&self) -> bool {
+        let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
+        let has_memory = || allocator.paused_bytes(id) == 0 || allocator.take_pages_again(id).is_ok();
+        let restore = |contents: &Kept<B>| contents.restore(&self.runs, &mut |_| ()).is_ok();
+        has_memory() && self.kept.as_ref().is_none_or(restore)
+    }
+}
+
+impl<B: Backend> Drop for Pausing<'_, B> {
     fn drop(&mut self) {
-        self.0.accelerator.allocator().open_pool(self.0.id);
+        let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
+        if self.state == State::Closed || (self.state == State::Going && self.undo()) {
+            *self.kept = None;
+            allocator.open_pool(id);
+        } else {
+            allocator.set_copied(id, false);
+        }
     }
 }
 

@@ -245,7 +245,7 @@ impl<B: Backend> PinnedBuffer<B> {
                     }
                     failed => {
                         uses.push((user, event));
-                        return failed;
+                        return result.and(failed);
                     }
                 }
             }

@@ -1,0 +1,49 @@
+//! What is left after a call to the driver fails.
+
+use accelerator_conformance::{Call, Controls, Faulty};
+use accelerator_core::{Accelerator, AllocatorConfig, DriverErrorKind, Error, EventFlags, MIB};
+use accelerator_host::Host;
+
+fn device() -> &'static Accelerator<Faulty<Host>> {
+    Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap()
+}
+
+/// The driver then gave a time from a record that it had refused.
+#[test]
+fn an_event_whose_first_record_failed_was_not_recorded() {
+    let device = device();
+    let stream = device.default_stream();
+    let [start, end] = [(); 2].map(|()| device.event(EventFlags::TIMING));
+    device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    assert!(matches!(start.record(stream), Err(Error::Driver { .. })));
+    end.record(stream).unwrap();
+    end.synchronize().unwrap();
+    let unknown = start.elapsed_time(&end);
+    assert!(matches!(unknown, Err(Error::ElapsedTime("both events must be recorded first"))), "{unknown:?}");
+    assert!(start.native().is_none() && start.is_complete().unwrap());
+    start.record(stream).unwrap();
+    start.synchronize().unwrap();
+    assert!(start.elapsed_time(&end).unwrap() <= 0.0);
+}
+
+/// The error of the copy that was over is reported once, so it was lost.
+#[test]
+fn a_wait_for_pinned_memory_that_fails_twice_reports_the_copy_that_failed() {
+    const LEN: u64 = 1024;
+    let device = device();
+    let [late, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let mut pinned = device.allocate_host(LEN).unwrap();
+    let mut buffers = [late, other].map(|stream| device.allocate(LEN, stream).unwrap());
+    device.backend().hold(late.native());
+    for (buffer, stream) in buffers.iter_mut().zip([late, other]) {
+        buffer.copy_from_pinned(0, &pinned, 0..LEN, stream).unwrap();
+    }
+    other.synchronize().unwrap();
+    for kind in [DriverErrorKind::Other, DriverErrorKind::InvalidArgument] {
+        device.backend().fail_next(Call::WaitHost, kind);
+    }
+    let failed = pinned.bytes_mut().map(drop).unwrap_err();
+    assert!(matches!(&failed, Error::Driver { source, .. } if source.kind == DriverErrorKind::Other), "{failed}");
+    assert_eq!(device.backend().injected(), 2);
+    pinned.bytes_mut().unwrap().fill(1);
+}
