@@ -1,6 +1,7 @@
 //! Frees of blocks that streams use, while another thread does something else.
 
 use std::num::NonZeroU64;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -109,4 +110,35 @@ fn a_copy_records_nothing_in_a_capture_that_begins_meanwhile() {
     stream.synchronize().unwrap();
     device.host_allocator().empty_cache().unwrap();
     assert_eq!(device.host_allocator().statistics().active_bytes.current, 0);
+}
+
+/// Such a copy has no event, so other streams did not wait for it.
+#[test]
+fn a_copy_is_ordered_behind_one_during_which_a_capture_began() {
+    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let [stream, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let mut source = device.allocate(4096, stream).unwrap();
+    let mut target = device.allocate(4096, other).unwrap();
+    source.fill(7, stream).unwrap();
+    let mut pinned = device.allocate_host(4096).unwrap();
+    pinned.bytes_mut().unwrap().fill(1);
+    let (end, ended) = channel::<()>();
+    let slow = move || ended.recv().unwrap_or_default();
+    device.backend().inner().run(stream.native().inner(), &[], slow).unwrap();
+    let mut graph = Graph::new(device).unwrap();
+    let gate = device.backend().gate(Call::Record);
+    thread::scope(|scope| {
+        let copying = scope.spawn(|| source.copy_to_pinned(0..4096, &mut pinned, 0, stream).unwrap());
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+        gate.open();
+        copying.join().unwrap();
+    });
+    graph.capture_end().unwrap();
+    target.copy_from_pinned(0, &pinned, 0..4096, other).unwrap();
+    thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
+    end.send(()).unwrap();
+    let mut bytes = [0; 4096];
+    target.read(0, &mut bytes, other).unwrap();
+    assert_eq!(bytes, [7; 4096]);
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use accelerator_conformance::{Call, Faulty};
+use accelerator_conformance::{Call, Faulty, Gate};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, Buffer, DriverErrorKind, Error, Keep, MIB, MemPool, MemPoolId,
     MemPoolOptions,
@@ -186,4 +186,31 @@ fn pools_of_two_devices_may_have_the_same_number() {
     let pools = [(); 2].map(|()| MemPool::with_id(device(), id, options.clone()).unwrap());
     assert_eq!(MemPool::pause_all(pools.iter().map(|pool| (pool, Keep::Host))).unwrap().len(), 2);
     assert_eq!(MemPool::resume_all(&pools.each_ref()).unwrap().len(), 2);
+}
+
+/// The end of the first handle's resume let the pages of the second one's pause go.
+#[test]
+fn the_end_of_a_resume_lets_no_pages_go_that_another_handle_copies() {
+    let device = device();
+    let first = pausable(device);
+    let second = MemPool::with_id(device, first.id(), MemPoolOptions::default()).unwrap();
+    let mut buffers: Vec<_> = (1..=3).map(|value| filled(device, &first, value)).collect();
+    let last = buffers.pop().unwrap();
+    let _ = first.pause(Keep::Host).unwrap();
+    let mut gate = Some(device.backend().gate(Call::DeallocHost));
+    thread::scope(|scope| {
+        let mut resuming = Some(scope.spawn(|| first.resume().map(drop)));
+        assert!(gate.as_ref().unwrap().wait_reached(Duration::from_secs(10)));
+        let mut go_on = |_| {
+            gate.take().into_iter().for_each(Gate::open);
+            resuming.take().into_iter().for_each(|resuming| resuming.join().unwrap().unwrap());
+            let held = device.backend().used();
+            drop(buffers.pop());
+            first.trim().unwrap();
+            assert_eq!(device.backend().used(), held, "pages went that are being copied");
+        };
+        let _ = second.pause_with(Keep::Host, &mut go_on).unwrap();
+    });
+    let _ = second.resume().unwrap();
+    check(&last, 3);
 }

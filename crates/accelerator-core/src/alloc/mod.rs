@@ -36,6 +36,7 @@ pub use self::allocator::{
     RestoreError, RestoredKeys, RestoredPool,
 };
 pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
+pub(crate) use self::mem_pools::Keeper;
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::MemPool;
 use super::kept::Kept;
+use crate::alloc::Keeper;
 use crate::backend::Backend;
 use crate::sync::lock;
 use crate::types::{Error, Result};
@@ -133,7 +134,7 @@ impl<B: Backend> MemPool<B> {
     fn begin_pause(&self) -> Result<Pausing<'_, B>> {
         let (start, kept) = (Instant::now(), lock(&self.kept));
         self.accelerator.allocator().close_pool(self.id)?;
-        Ok(Pausing { pool: self, kept, runs: Vec::new(), start, state: State::Closed })
+        Ok(Pausing { pool: self, kept, runs: Vec::new(), start, state: State::Closed, keeper: None })
     }
 
     fn begin_resume(&self) -> Result<Resuming<'_, B>> {
@@ -142,9 +143,9 @@ impl<B: Backend> MemPool<B> {
             return Err(self.problem("is not paused"));
         }
         let allocator = self.accelerator.allocator();
-        allocator.set_copied(self.id, true);
+        let keeper = allocator.keep_pool(self.id);
         let bytes = allocator.paused_bytes(self.id);
-        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false })
+        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, _keeper: keeper })
     }
 
     fn problem(&self, problem: &'static str) -> Error {
@@ -184,6 +185,8 @@ struct Pausing<'a, B: Backend> {
     runs: Vec<(B::Ptr, u64)>,
     start: Instant,
     state: State,
+    /// Keeps the pages while they are copied.
+    keeper: Option<Keeper<'static>>,
 }
 
 /// How far a pool is paused.
@@ -200,7 +203,7 @@ impl<B: Backend> Pausing<'_, B> {
     fn save(&mut self, keep: Keep, progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
         let MemPool { accelerator, id, .. } = *self.pool;
         accelerator.synchronize()?;
-        accelerator.allocator().shrink_closed_pool(id)?;
+        self.keeper = accelerator.allocator().shrink_closed_pool(id)?;
         self.runs = accelerator.allocator().page_runs(id);
         self.kept.insert(Kept::nothing(accelerator, id)).save(keep, &self.runs, progress)
     }
@@ -231,8 +234,6 @@ impl<B: Backend> Drop for Pausing<'_, B> {
         if self.state == State::Closed || (self.state == State::Going && self.undo()) {
             *self.kept = None;
             allocator.open_pool(id);
-        } else {
-            allocator.set_copied(id, false);
         }
     }
 }
@@ -244,6 +245,7 @@ struct Resuming<'a, B: Backend> {
     bytes: u64,
     start: Instant,
     is_mapped: bool,
+    _keeper: Option<Keeper<'static>>,
 }
 
 impl<B: Backend> Resuming<'_, B> {
@@ -272,6 +274,5 @@ impl<B: Backend> Drop for Resuming<'_, B> {
             // Pages that the driver refuses to take stay, and the next resume finds them.
             let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
         }
-        self.pool.accelerator.allocator().set_copied(self.pool.id, false);
     }
 }

@@ -46,6 +46,8 @@ struct Shared {
     reads: UseEnds,
     /// Streams whose uses this library does not see, until an event is recorded after them.
     noted: Vec<StreamId>,
+    /// Those of them with copies of this library that have no event, behind which other copies come.
+    unmarked: Vec<StreamId>,
 }
 
 /// An alignment that suits all common element types.
@@ -60,7 +62,7 @@ const BEING_CAPTURED: DriverError = DriverError::refused(
 
 impl<B: Backend> PinnedBuffer<B> {
     pub(super) fn new(allocator: &'static CachingHostAllocator<B>, block: Option<Block>, len: u64) -> Self {
-        let shared = Mutex::new(Shared { reads: Vec::new(), noted: Vec::new() });
+        let shared = Mutex::new(Shared { reads: Vec::new(), noted: Vec::new(), unmarked: Vec::new() });
         Self { allocator, block, len, writes: Vec::new(), settled: AtomicBool::new(true), shared }
     }
 
@@ -171,7 +173,8 @@ impl<B: Backend> PinnedBuffer<B> {
     /// submits the copy and calls [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
-        self.device().driver_result(self.allocator.order_behind(writes, stream.id()))
+        let ordered = self.allocator.order_behind(writes, stream.id());
+        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id())))
     }
 
     /// Records that a copy out of the buffer was just submitted to the stream.
@@ -188,7 +191,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream.id());
-        self.device().driver_result(ordered)
+        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id())))
     }
 
     /// Records that a copy into the buffer was just submitted to the stream.
@@ -211,9 +214,21 @@ impl<B: Backend> PinnedBuffer<B> {
             Err(_) => self.allocator.streams.backend.synchronize(stream.native()).is_ok(),
         };
         if !is_known {
-            lock(&self.shared).note(stream.id());
+            lock(&self.shared).note_copy(stream.id());
         }
         recorded
+    }
+
+    /// Makes later work of the stream wait for copies on other streams that have no event yet. Fails while one of these
+    /// is being captured.
+    fn order_behind_unmarked(&self, stream: StreamId) -> DriverResult<()> {
+        let unmarked = lock(&self.shared).unmarked.clone();
+        unmarked.into_iter().filter(|user| *user != stream).try_for_each(|user| {
+            let end = self.allocator.noted_end(user)?;
+            let ordered = self.allocator.pending.events.wait_on_device(stream, end);
+            self.allocator.pending.events.take_back(end);
+            ordered
+        })
     }
 
     /// Waits for all work submitted so far to the recorded streams. They stay recorded, since more work may follow.
@@ -234,6 +249,7 @@ impl<B: Backend> PinnedBuffer<B> {
             shared.reads.push((user, allocator.noted_end(user)?));
             shared.noted.pop();
         }
+        shared.unmarked.clear(); // their events are among the reads
         let mut result = Ok(());
         for uses in [&mut self.writes, &mut shared.reads] {
             while let Some((user, event)) = uses.pop() {
@@ -286,6 +302,14 @@ impl Shared {
             self.noted.push(user);
         }
     }
+
+    /// Notes a stream with a copy that has no event.
+    fn note_copy(&mut self, user: StreamId) {
+        self.note(user);
+        if !self.unmarked.contains(&user) {
+            self.unmarked.push(user);
+        }
+    }
 }
 
 /// Removes and returns the event of this stream.
@@ -301,7 +325,7 @@ impl<B: Backend> Drop for PinnedBuffer<B> {
         if *self.settled.get_mut() {
             uses.drain(..).for_each(|(_, event)| self.allocator.pending.events.take_back(event));
         }
-        let Shared { reads, noted } = get_mut(&mut self.shared);
+        let Shared { reads, noted, .. } = get_mut(&mut self.shared);
         uses.append(reads);
         self.allocator.free(block, uses, std::mem::take(noted));
     }

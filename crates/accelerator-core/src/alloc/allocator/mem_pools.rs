@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::CachingAllocator;
 use crate::alloc::driver::SourceOf;
-use crate::alloc::mem_pools::{Applies, RouteId};
+use crate::alloc::mem_pools::{Applies, Keeper, RouteId};
 use crate::backend::Backend;
 use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
@@ -239,16 +239,16 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.close_pool(pool)
     }
 
-    /// [`DeviceAllocator::set_copied`](crate::alloc::device::DeviceAllocator::set_copied).
-    pub(crate) fn set_copied(&self, pool: MemPoolId, is_copied: bool) {
-        self.device.set_copied(pool, is_copied);
+    /// [`DeviceAllocator::keep_pool`](crate::alloc::device::DeviceAllocator::keep_pool).
+    pub(crate) fn keep_pool(&self, pool: MemPoolId) -> Option<Keeper<'_>> {
+        self.device.keep_pool(pool)
     }
 
     pub(crate) fn open_pool(&self, pool: MemPoolId) {
         self.device.open_pool(pool);
     }
 
-    pub(crate) fn shrink_closed_pool(&self, pool: MemPoolId) -> Result<()> {
+    pub(crate) fn shrink_closed_pool(&self, pool: MemPoolId) -> Result<Option<Keeper<'_>>> {
         self.device.shrink_closed_pool(pool)
     }
 

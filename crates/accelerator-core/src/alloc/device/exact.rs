@@ -6,9 +6,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, ArenaId, SegmentState};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, State};
-use crate::alloc::mem_pools::Keeper;
 use crate::alloc::settings::TOO_LARGE;
-use crate::sync::primitives::lock;
 use crate::types::{Error, MemPoolId, PoolKind, Result, StreamId};
 
 /// The state of a private pool's memory: the segments of each of its arenas.
@@ -108,12 +106,6 @@ impl DeviceAllocator {
         }
         allocated.sort_by_key(|(block, _)| block.address());
         Ok(allocated)
-    }
-
-    /// Keeps all memory of a pool where it is, also if others need memory.
-    pub(crate) fn keep_pool(&self, id: MemPoolId) -> Option<Keeper<'_>> {
-        let _reclaiming = lock(&self.reclaiming); // no other thread is giving memory of it back then
-        self.mem_pools.keep(id)
     }
 
     /// Fails unless `live` are the blocks allocated in the pool, and it has the memory that this state needs.

@@ -3,6 +3,7 @@
 use super::DeviceAllocator;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
+use crate::alloc::mem_pools::Keeper;
 use crate::alloc::source::Failure;
 use crate::sync::Step;
 use crate::sync::primitives::lock;
@@ -46,22 +47,21 @@ impl DeviceAllocator {
         if is_shared { Err(self.pool_error(id, problem)) } else { Ok(()) }
     }
 
-    /// Begins or ends to keep the pages of a closed pool while its contents are copied.
-    pub(crate) fn set_copied(&self, id: MemPoolId, is_copied: bool) {
-        let _reclaiming = lock(&self.reclaiming); // no other thread is giving pages of it back then
-        self.mem_pools.set_copied(id, is_copied);
-    }
-
     pub(crate) fn open_pool(&self, id: MemPoolId) {
         self.mem_pools.open(id, self.arenas());
     }
 
     /// Gives free memory of a closed pool back, unless a graph may use it. From then on, its pages stay.
-    pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<()> {
+    pub(crate) fn shrink_closed_pool(&self, id: MemPoolId) -> Result<Option<Keeper<'_>>> {
         self.wait_for_pool(id)?;
         self.reclaim(id)?;
-        self.set_copied(id, true);
-        Ok(())
+        Ok(self.keep_pool(id))
+    }
+
+    /// Keeps all memory of a pool where it is, also if others need memory. Returns `None` if there is no such pool.
+    pub(crate) fn keep_pool(&self, id: MemPoolId) -> Option<Keeper<'_>> {
+        let _reclaiming = lock(&self.reclaiming); // no other thread is giving memory of it back then
+        self.mem_pools.keep(id)
     }
 
     /// Returns where the pages of a pool are: runs of adjacent pages, each with the start of its reservation, the

@@ -6,7 +6,8 @@ use super::{Lease, MemPool, MemPools, OwnSegments, State};
 use crate::sync::primitives::lock;
 use crate::types::MemPoolId;
 
-/// Keeps all memory of a pool where it is, also what is free.
+/// Keeps all memory of a pool where it is, also what is free, until it is dropped: while the contents are copied, or the
+/// pool is set back.
 pub(crate) struct Keeper<'a> {
     pools: &'a MemPools,
     pool: MemPoolId,
@@ -66,9 +67,9 @@ impl MemPools {
         Some(Keeper { pools: self, pool: id })
     }
 
-    /// Returns whether the free memory of a pool must stay, too, because somebody keeps it or copies the contents.
+    /// Returns whether the free memory of a pool must stay, too, because somebody keeps it.
     pub(crate) fn is_kept(&self, id: MemPoolId) -> bool {
-        lock(&self.0).pools.get(&id).is_some_and(|pool| pool.is_copied || pool.keepers > 0)
+        lock(&self.0).pools.get(&id).is_some_and(|pool| pool.keepers > 0)
     }
 
     /// Notes that a capture has begun, whose graph uses this pool already.

@@ -51,8 +51,6 @@ struct MemPool {
     /// Whether its memory can be paused.
     pausable: bool,
     is_paused: bool,
-    /// Whether its contents are being copied, so that its free pages must stay, too.
-    is_copied: bool,
     /// How many need all of its memory, also what is free, to stay where it is.
     keepers: u32,
     /// How many graphs hold it. Their replays use memory that is free now.
@@ -261,15 +259,8 @@ impl MemPools {
     pub(crate) fn open(&self, id: MemPoolId, arenas: &Arenas) {
         let mut state = lock(&self.0);
         let Some(pool) = state.pools.get_mut(&id) else { return };
-        (pool.is_paused, pool.is_copied) = (false, false);
+        pool.is_paused = false;
         pool.arenas.iter().filter_map(|(_, arena)| arenas.gate(*arena)).for_each(Gate::open);
-    }
-
-    /// Notes whether the contents of a closed pool are being copied.
-    pub(crate) fn set_copied(&self, id: MemPoolId, is_copied: bool) {
-        if let Some(pool) = lock(&self.0).pools.get_mut(&id) {
-            pool.is_copied = is_copied;
-        }
     }
 
     /// Returns whether a pool is paused.
