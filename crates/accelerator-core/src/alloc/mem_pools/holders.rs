@@ -6,8 +6,8 @@ use super::{Lease, MemPool, MemPools, OwnSegments, State};
 use crate::sync::primitives::lock;
 use crate::types::MemPoolId;
 
-/// Keeps all memory of a pool where it is, also what is free, until it is dropped: while the contents are copied, or the
-/// pool is set back.
+/// Keeps all memory of a pool where it is, also what is free, until it is dropped: while the contents are copied, or
+/// the pool is set back.
 pub(crate) struct Keeper<'a> {
     pools: &'a MemPools,
     pool: MemPoolId,
