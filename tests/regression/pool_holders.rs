@@ -99,13 +99,8 @@ static IS_SET_BACK: AtomicBool = AtomicBool::new(false);
 static HAS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 fn wait_until(flag: &AtomicBool) {
-    for _ in 0..1000 {
-        if flag.load(Ordering::SeqCst) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it takes too long");
+    let waits = (0..1000).take_while(|_| !flag.load(Ordering::SeqCst));
+    assert!(waits.inspect(|_| thread::sleep(Duration::from_millis(10))).count() < 1000, "it takes too long");
 }
 
 /// Holds up the second free of a pool that is set back.

@@ -110,11 +110,12 @@ fn a_pool_without_memory_gives_its_addresses_back(device: Device) -> Outcome {
 fn pools_are_released_in_a_capture(device: Device, mode: CaptureMode) -> Outcome {
     let allocator = device.allocator();
     let [stream, user] = [device.side_stream()?, device.side_stream()?];
-    let [pool, other] = [device.pool()?, device.pool()?];
-    let ids = [pool.id(), other.id()];
-    let guard = pool.use_pool();
+    let other = device.pool()?;
+    let ids = [MemPoolId::next_user(), other.id()];
+    allocator.retain_pool(ids[0])?;
+    let route = allocator.begin_allocate_to_pool(ids[0], MemPoolRequests::ThisThread)?;
     let (free, used) = (device.alloc_on(40 * MIB, stream)?, device.alloc_on(30 * MIB, stream)?);
-    drop(guard);
+    allocator.end_allocate_to_pool(route);
     device.free(device.alloc_in(&other, 20 * MIB)?)?;
     allocator.record_use(&used, user)?;
     device.hold(user);
@@ -140,7 +141,6 @@ fn pools_are_released_in_a_capture(device: Device, mode: CaptureMode) -> Outcome
     device.release(user);
     allocator.empty_cache()?;
     assert_eq!(device.reserved(), 0);
-    drop(pool);
     assert!(ids.into_iter().all(|id| is_refused(allocator.set_pool_no_split(id), id)), "the pools are forgotten");
     Ok(())
 }
