@@ -21,7 +21,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`OutOfBounds`](crate::Error::OutOfBounds) if the source is longer;
     /// [`DeviceMismatch`](crate::Error::DeviceMismatch) if a stream and its buffer belong to different devices;
-    /// [`Driver`](crate::Error::Driver).
+    /// [`Driver`](crate::Error::Driver), after which a part may have arrived.
     pub fn copy_from_peer(&mut self, source: &Self, stream: Stream<B>, source_stream: Stream<B>) -> Result<()> {
         check_bounds(0, source.len(), self.len())?;
         let _uses = (self.begin_use(stream)?, source.begin_use(source_stream)?);

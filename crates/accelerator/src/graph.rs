@@ -69,7 +69,8 @@ impl Graph {
     /// Submits the captured work to the current stream of its device. PyTorch: `Graph.replay`.
     ///
     /// # Errors
-    /// [`Error::Graph`] if nothing was captured. [`Error::Driver`]; nothing of the graph runs then.
+    /// [`Error::Graph`] if nothing was captured. [`Error::Driver`]; a part of the graph may have run then, but nothing
+    /// of it runs after the call.
     ///
     /// # Safety
     /// * All buffers outside of the graph's pool that the captured work uses exist, and continue to exist until the
