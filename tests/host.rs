@@ -29,7 +29,7 @@ mod virtual_memory;
 use std::sync::mpsc;
 
 use accelerator_core::{Accelerator, AllocatorConfig, Error, GIB, MIB};
-use accelerator_host::{Host, launch};
+use accelerator_host::{Host, Touched, launch};
 
 fn host() -> &'static Accelerator<Host> {
     Accelerator::new(Host::new(0, 64 * GIB), 0, AllocatorConfig::default()).unwrap()
@@ -155,6 +155,27 @@ fn an_empty_buffer_can_be_given_to_a_kernel() {
     let (tell, told) = mpsc::channel();
     launch(stream, (empty.slice_mut::<f64>().unwrap(),), move |(empty,)| tell.send(empty.len()).unwrap()).unwrap();
     assert_eq!(told.recv().unwrap(), 0);
+}
+
+#[test]
+fn an_empty_buffer_can_be_given_to_a_kernel_beside_mapped_memory() {
+    let host = host();
+    host.allocator().set_config(host.allocator().config().updated("expandable_segments:True").unwrap());
+    let stream = host.default_stream();
+    let _mapped = host.allocate(100, stream).unwrap();
+    let empty = host.allocate(0, stream).unwrap();
+    launch(stream, (empty.slice::<f64>().unwrap(),), |_| ()).unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_kernel_may_touch_everything_from_an_address_on() {
+    let host = host();
+    let stream = host.default_stream();
+    let x = host.allocate(8, stream).unwrap();
+    let touched = Touched::new(x.ptr().unwrap(), usize::MAX, true);
+    host.backend().run(stream.native(), &[touched], || ()).unwrap();
+    stream.synchronize().unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Out of memory, lost devices, and their aftermath.
 #![allow(unsafe_code)] // invalid accesses lose the device
 
-use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
+use accelerator_core::{Backend, DriverErrorKind, Error, EventFlags, GIB, MIB, StreamKind};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
@@ -19,6 +19,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], failures::out_of_host_memory::<Cuda>),
         trial("failures::lost_device", &[(VIOLATES, "1")], lost_device),
         trial("failures::another_device_stays_usable", &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")], another),
+        trial("failures::a_lost_peer_loses_no_other_device", &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")], lost_peer),
+        trial("failures::a_peer_lost_while_memory_is_mapped", &[("CUDA_SIM_DEVICES", "2")], lost_while_mapping),
+        trial("failures::destroying_is_repeated", &[], destroying),
         trial("failures::code_without_a_name", &[], || failures::code_without_a_name::<Cuda>("cuMemsetD8Async")),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
@@ -96,6 +99,51 @@ fn another() -> Outcome {
     let mut buffer = second.allocate(100, second.default_stream())?;
     buffer.write(0, &[7; 100], second.default_stream())?;
     second.synchronize()?;
+    Ok(())
+}
+
+fn check_usable(device: rig::Device) -> Outcome {
+    let stream = device.default_stream();
+    let mut buffer = device.allocate(MIB, stream)?;
+    buffer.write(0, &[7; 100], stream)?;
+    Ok(device.synchronize()?)
+}
+
+/// Only the driver knows that the peer is lost: a device that is opened again has not been told.
+fn lost_peer() -> Outcome {
+    let (here, [there, again]) = (rig::device_numbered(0)?, [rig::device_numbered(1)?, rig::device_numbered(1)?]);
+    lose(there.backend(), there.default_stream().native())?;
+    assert!(there.synchronize().is_err());
+    for peer in [again, there] {
+        let refused = here.backend().enable_peer_access(peer.backend());
+        assert_eq!(refused.map_err(|error| error.kind), Err(DriverErrorKind::DeviceLost));
+        check_usable(here)?;
+    }
+    Ok(())
+}
+
+/// A new mapping is opened for the peers, too.
+fn lost_while_mapping() -> Outcome {
+    let (here, there) = (rig::device_numbered(0)?, rig::device_numbered(1)?);
+    here.allocator().set_config(here.allocator().config().updated("expandable_segments:True")?);
+    assert!(there.backend().enable_peer_access(here.backend())?);
+    rig::fail("cuMemSetAccess", 1, 709); // the peer's context is destroyed
+    assert!(here.allocate(MIB, here.default_stream()).is_err());
+    check_usable(here)?;
+    check_all_gone(here)
+}
+
+/// A driver that refuses to destroy something may do so when it is asked again.
+fn destroying() -> Outcome {
+    let device = device()?;
+    let made = || [rig::live_streams(), rig::live_events()];
+    let before = made();
+    let backend = device.backend();
+    let (stream, event) = (backend.stream(StreamKind::Side { priority: 0 })?, backend.event(EventFlags::default())?);
+    assert_eq!(made(), before.map(|count| count + 1));
+    ["cuStreamDestroy_v2", "cuEventDestroy_v2"].iter().for_each(|call| rig::fail(call, 1, 1));
+    drop((stream, event));
+    assert_eq!((made(), rig::clear_faults()), (before, 0));
     Ok(())
 }
 

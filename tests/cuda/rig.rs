@@ -96,6 +96,7 @@ controls! {
     live_graphs = b"cuda_sim_live_graphs" () -> u64;
     live_executables = b"cuda_sim_live_executables" () -> u64;
     live_captures = b"cuda_sim_live_captures" () -> u64;
+    live_events = b"cuda_sim_live_events" () -> u64;
     /// Returns the number of streams that were created and not destroyed, without the default ones.
     live_streams = b"cuda_sim_live_streams" () -> u64;
     /// Returns the number of copies between devices that went through the host.

@@ -2,10 +2,12 @@
 #![allow(unsafe_code)] // launches graphs
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use accelerator_core::{
-    Accelerator, Backend, CaptureMode, DriverErrorKind, Error, EventFlags, ExecutableGraph, Graphs, Stream,
+    Accelerator, Backend, CaptureMode, DriverErrorKind, Error, EventFlags, ExecutableGraph, Graph, Graphs, Stream,
 };
 use accelerator_host::{Host, launch, launch_repeatable};
 
@@ -80,6 +82,83 @@ fn a_panic_in_a_graph_fails_the_next_synchronize_and_no_other_work() {
     }
 }
 
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    #[expect(clippy::panic, reason = "it is part of the test")]
+    fn drop(&mut self) {
+        panic!("this panic is part of the test");
+    }
+}
+
+/// Captures a kernel that first does something, and whose closure panics when it is dropped.
+fn capture_bomb(stream: Stream<Host>, work: impl Fn() + Send + Sync + 'static) {
+    let bomb = Bomb;
+    let kernel = move |()| {
+        let _bomb = &bomb;
+        work();
+    };
+    launch_repeatable(stream, (), kernel).unwrap();
+}
+
+/// Fails if the stream does not do its work soon.
+fn check_works(host: &'static Accelerator<Host>, stream: Stream<Host>) {
+    let (tell, told) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        let mut x = host.allocate(8, stream).unwrap();
+        launch(stream, x.slice_mut::<u8>().unwrap(), |x| x.fill(7)).unwrap();
+        tell.send(x.slice::<u8>().unwrap().to_vec(stream).unwrap()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(vec![7; 8]));
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_closure_that_panics_when_it_is_dropped_ends_no_stream() {
+    let host = host();
+    let stream = host.default_stream();
+    let (go, wait) = mpsc::channel();
+    let wait = Mutex::new(wait);
+    let graphs = begin(host, stream);
+    capture_bomb(stream, move || wait.lock().unwrap().recv().unwrap());
+    capture_bomb(stream, || ());
+    let graph = graphs.end(stream.native()).unwrap();
+    replay(&*graph, stream);
+    drop(graph); // from here on, the stream is the last to have the closures
+    go.send(()).unwrap();
+    check_works(host, stream);
+
+    let graphs = begin(host, stream);
+    capture_bomb(stream, || ());
+    drop(graphs.end(stream.native()).unwrap());
+    check_works(host, stream);
+}
+
+#[test]
+fn a_capture_whose_closures_panic_when_they_are_dropped_ends() {
+    let host = host();
+    let (stream, side) = (host.default_stream(), host.stream(0).unwrap());
+    let mut graph = Graph::new(host).unwrap();
+    for is_joined in [false, true] {
+        graph.capture_begin(stream, None, CaptureMode::default()).unwrap();
+        side.wait_stream(stream).unwrap();
+        capture_bomb(side, || ());
+        if is_joined {
+            stream.wait_stream(side).unwrap();
+        }
+        let ended = graph.capture_end();
+        assert_eq!(ended.is_ok(), is_joined, "{ended:?}");
+        let captures = [stream, side].map(|stream| host.backend().is_capturing(stream.native()));
+        assert_eq!(captures, [Ok(false); 2]);
+        check_works(host, side);
+        check_works(host, stream);
+    }
+    graph.reset().unwrap();
+    host.allocator().empty_cache().unwrap();
+    assert_eq!(host.allocator().statistics().reserved_bytes.all.current, 0);
+}
+
 #[test]
 fn launches_of_one_graph_never_overlap_and_those_of_two_may() {
     let host = host();
@@ -90,7 +169,7 @@ fn launches_of_one_graph_never_overlap_and_those_of_two_may() {
         let (running, overlaps) = (Arc::clone(&running), Arc::clone(&overlaps));
         move |()| {
             overlaps.fetch_add(u32::from(running.swap(true, Ordering::SeqCst)), Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(2));
         }
     })
     .unwrap();
@@ -106,7 +185,7 @@ fn launches_of_one_graph_never_overlap_and_those_of_two_may() {
 
     // One graph waits for the other, which is launched later: they run at the same time.
     let (tell, told) = mpsc::sync_channel(1);
-    let told = std::sync::Mutex::new(told);
+    let told = Mutex::new(told);
     let capture = |kernel: Box<dyn Fn() + Send + Sync>| {
         let graphs = begin(host, stream);
         launch_repeatable(stream, (), move |()| kernel()).unwrap();

@@ -1,15 +1,16 @@
 //! Buffers as kernel arguments: sub-buffers, which are created on demand.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 
-use accelerator_core::{Accelerator, Buffer, Error, KIB, MIB, Stream};
+use accelerator_core::{Accelerator, Buffer, DevicePtr, DriverError, DriverErrorKind, Error, KIB, MIB, Stream};
 use accelerator_opencl::cl3::types::{cl_kernel, cl_mem, cl_mem_info, cl_uint};
 use accelerator_opencl::cl3::{command_queue, kernel, memory, program};
-use accelerator_opencl::{KernelArgument, OpenCl};
+use accelerator_opencl::{KernelArgument, OpenCl, OpenClPtr};
 use libtest_mimic::{Failed, Trial};
 
+use crate::caches::give_back;
 use crate::rig::{NO_EVENTS, Outcome, Pending, UserEvent, called, check_all_gone, device, read_raw, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -19,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("kernels::more_arguments_than_are_kept", many),
         trial("kernels::an_empty_buffer_is_a_null_pointer", empty),
         trial("kernels::a_stream_of_another_device_is_refused", foreign_stream),
+        trial("kernels::an_argument_of_memory_that_is_gone_is_refused", gone),
         trial("kernels::use_on_another_stream_is_noted", noted),
         trial("kernels::write_their_buffers_and_no_neighbour", neighbours),
         trial("kernels::arguments_from_many_threads", threads),
@@ -125,6 +127,31 @@ fn foreign_stream() -> Outcome {
         let refused = KernelArgument::new(&buffer, other.default_stream());
         assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
     }
+    Ok(())
+}
+
+/// The function is safe, so it takes any pointer.
+fn gone() -> Outcome {
+    let (one, other) = (device()?, device()?);
+    let buffers = [one, other].map(|device| device.allocate(12 * MIB, device.default_stream()).unwrap());
+    let [at, elsewhere] = buffers.each_ref().map(|buffer| buffer.ptr().unwrap());
+    let refused = |ptr, len| {
+        let refused =
+            one.backend().kernel_argument(ptr, len).map_err(|error| (error.kind, error.code == DriverError::REFUSED));
+        assert_eq!(refused.err(), Some((DriverErrorKind::InvalidArgument, true)), "{len} bytes from {ptr:?}");
+    };
+    assert_eq!(at.trace_address(), elsewhere.trace_address());
+    refused(elsewhere, 512);
+    refused(at, (12 << 20) + 1);
+    refused(at.offset(12 << 20), 1);
+    refused(at.offset(512), usize::MAX);
+    let made_up = ptr::without_provenance_mut::<c_void>(0xdead);
+    refused(OpenClPtr::from_native(made_up, 0), 512);
+    refused(OpenClPtr::from_native(made_up, at.trace_address() as usize), 512);
+    check(&one.backend().kernel_argument(at, 12 << 20)?, &buffers[0])?;
+    drop(buffers);
+    give_back(one)?;
+    refused(at, 512);
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! Devices, queues, memory and work of other libraries, which call Vulkan themselves.
 #![allow(unsafe_code)]
 
-use accelerator_core::{Backend, DriverErrorKind, EventFlags, KIB, Place, StreamKind};
+use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, EventFlags, KIB, Place, StreamKind};
 use accelerator_vulkan::ash::vk;
+use accelerator_vulkan::ash::vk::Handle;
 use accelerator_vulkan::{NativeDevice, Vulkan, VulkanPtr, VulkanStream};
 use libtest_mimic::{Failed, Trial};
 
@@ -16,6 +17,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("native::work_past_us", work_past_us),
         trial("native::a_queue_of_another_library", foreign_queue),
         trial("native::our_buffers", our_buffers),
+        trial("native::places_that_are_not_there_have_no_address", places_that_are_not_there),
+        trial("native::events_of_another_device_are_refused", events_elsewhere),
         trial("native::wrong_handles_are_refused", refused),
     ]
 }
@@ -146,6 +149,58 @@ fn our_buffers() -> Outcome {
     assert_eq!(VulkanPtr::from_native(first, 3).native(), (first, 3));
     drop(buffers);
     check_all_gone(device)
+}
+
+/// The function is safe, so it takes any place. A driver follows the handle of a buffer that is not there.
+fn places_that_are_not_there() -> Outcome {
+    const LEN: u64 = 2 << 20;
+    let backend = Vulkan::with_capacity(0, None)?;
+    let place = backend.alloc(bytes(LEN))?;
+    let (buffer, start) = (place.native().0, place.trace_address());
+    if let Some(address) = backend.device_address(place) {
+        assert_eq!(address, start);
+        assert_eq!(backend.device_address(place.offset(LEN - 1)), Some(address + LEN - 1));
+    }
+    let none = |place| assert_eq!(backend.device_address(place), None, "{place:?}");
+    none(place.offset(LEN));
+    none(VulkanPtr::new(buffer, start + 1));
+    let made_up = vk::Buffer::from_raw(0xdead);
+    none(VulkanPtr::from_native(made_up, 0));
+    none(VulkanPtr::new(made_up, start));
+    // SAFETY: It was allocated with this length.
+    unsafe { backend.dealloc(place, bytes(LEN)) };
+    none(place);
+    if let Some(pager) = backend.virtual_memory() {
+        let place = pager.reserve(bytes(LEN))?;
+        assert_eq!(backend.device_address(place.offset(LEN - 1)), Some(place.trace_address() + LEN - 1));
+        none(place.offset(LEN));
+        none(VulkanPtr::new(place.native().0, start));
+        // SAFETY: Nothing is mapped there.
+        unsafe { pager.release(place, bytes(LEN)) };
+        none(place);
+    }
+    Ok(())
+}
+
+/// Vulkan does not allow to use an object of one logical device with another.
+fn events_elsewhere() -> Outcome {
+    let (one, other) = (Vulkan::with_capacity(0, None)?, Vulkan::with_capacity(0, None)?);
+    let (stream, elsewhere) = (one.stream(StreamKind::Default)?, other.stream(StreamKind::Default)?);
+    let invalid = |answer: DriverResult<()>| {
+        assert_eq!(answer.map_err(|error| error.kind), Err(DriverErrorKind::InvalidArgument));
+    };
+    for flags in [EventFlags::default(), EventFlags::TIMING] {
+        let Ok(event) = one.event(flags) else { continue }; // not all devices have timing
+        invalid(one.record(&event, &elsewhere));
+        invalid(other.record(&event, &elsewhere));
+        invalid(other.wait(&elsewhere, &event));
+        one.record(&event, &stream)?;
+        invalid(one.wait(&elsewhere, &event));
+        invalid(other.wait(&elsewhere, &event));
+        one.wait(&stream, &event)?;
+        one.wait_host(&event)?;
+    }
+    Ok(())
 }
 
 fn refused() -> Outcome {

@@ -1,6 +1,6 @@
 //! Two devices.
 
-use accelerator_core::{Backend, DriverErrorKind, MIB};
+use accelerator_core::{Backend, DriverErrorKind, EventFlags, MIB};
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("peers::reach", SEED_1, reach),
         simulated("peers::do_not_reach", APART, do_not_reach),
         simulated("peers::wrong_stream", SEED_1, peers::wrong_stream::<Xpu>),
+        simulated("peers::events_are_recorded_on_their_own_device", SEED_1, own_events),
         simulated("peers::every_call_in_turn", SEED_1, || peers::every_call_in_turn::<Xpu>(29, true)),
         simulated("peers::every_call_in_turn_through_the_host", APART, || peers::every_call_in_turn::<Xpu>(29, false)),
     ]
@@ -50,6 +51,20 @@ fn reach() -> Outcome {
     assert_eq!(here.backend().native().2, there.backend().native().2, "one context for all devices");
     for (one, other) in [(here, there), (there, here), (here, here)] {
         assert!(one.backend().can_access_peer(other.backend())?);
+    }
+    Ok(())
+}
+
+fn own_events() -> Outcome {
+    let (here, there) = peers::two::<Xpu>()?;
+    for flags in [EventFlags::default(), EventFlags::TIMING] {
+        let event = here.backend().event(flags)?;
+        for device in [here, there] {
+            let refused = device.backend().record(&event, there.default_stream().native());
+            assert_eq!(refused.map_err(|error| error.kind), Err(DriverErrorKind::InvalidArgument));
+        }
+        here.backend().record(&event, here.default_stream().native())?;
+        here.backend().wait_host(&event)?;
     }
     Ok(())
 }

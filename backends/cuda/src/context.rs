@@ -60,13 +60,8 @@ impl Context {
     /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it does not
     /// say which one; the next call for the lost device shows it.
     pub(crate) fn run_with_peer(&self, peer: &Self, calls: impl FnOnce() -> DriverResult<()>) -> DriverResult<()> {
-        let mut result = Ok(());
         peer.run(|| Ok(()))?;
-        self.run(|| {
-            result = calls();
-            Ok(())
-        })?;
-        result
+        self.run(|| Ok(calls()))?
     }
 
     /// Like [`run`](Self::run), for calls that would be forbidden while any thread captures work into a graph, although
@@ -114,7 +109,7 @@ impl Drop for Context {
         if !self.health.is_forked() {
             // SAFETY: It was retained in `retain`, and nothing made in it is left: streams and events hold a reference
             // to this.
-            let _ = unsafe { call!(cuDevicePrimaryCtxRelease(self.device)) };
+            try_twice(|| unsafe { call!(cuDevicePrimaryCtxRelease(self.device)) });
         }
     }
 }

@@ -36,11 +36,12 @@ impl Cuda {
         }
         let mut can = 0;
         // SAFETY: The call writes a number.
-        self.context.run(|| unsafe { call!(cuDeviceCanAccessPeer(&mut can, own, other)) })?;
+        let ask = || unsafe { call!(cuDeviceCanAccessPeer(&mut can, own, other)) };
+        self.context.run_with_peer(&peer.context, ask)?;
         if can != 0 {
             // SAFETY: The other context is retained, and 0 is the only flag.
-            let enabled = self.context.run(|| unsafe { call!(cuCtxEnablePeerAccess(peer.context.raw(), 0)) });
-            match enabled {
+            let enable = || unsafe { call!(cuCtxEnablePeerAccess(peer.context.raw(), 0)) };
+            match self.context.run_with_peer(&peer.context, enable) {
                 Err(error) if answer::is(&error, Code::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) => {}
                 // The number of peers of a device is limited. Beyond the limit, copies go through the host.
                 Err(error) if answer::is(&error, Code::CUDA_ERROR_TOO_MANY_PEERS) => can = 0,

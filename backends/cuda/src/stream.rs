@@ -4,6 +4,7 @@
 use std::ffi::c_uint;
 use std::sync::Arc;
 
+use accelerator_core::backend_kit::try_twice;
 use accelerator_core::{DriverResult, EventFlags, StreamKind};
 use cudarc::driver::sys::{
     CUevent, CUevent_flags as EventFlag, CUresult as Code, CUstream, CUstream_flags as StreamFlag,
@@ -90,7 +91,7 @@ impl Drop for CudaStream {
         if self.owned {
             // SAFETY: The stream was made by `make`, and nothing else destroys it. The driver finishes its pending work
             // first.
-            let _ = self.context.run(|| unsafe { call!(cuStreamDestroy(self.raw)) });
+            try_twice(|| self.context.run(|| unsafe { call!(cuStreamDestroy(self.raw)) }));
         }
     }
 }
@@ -166,7 +167,7 @@ impl CudaEvent {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         // SAFETY: The event was made by `make`, and nothing else destroys it. The driver keeps it until it is complete.
-        let _ = self.context.run(|| unsafe { call!(cuEventDestroy(self.raw)) });
+        try_twice(|| self.context.run(|| unsafe { call!(cuEventDestroy(self.raw)) }));
     }
 }
 

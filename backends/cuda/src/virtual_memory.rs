@@ -110,7 +110,12 @@ impl Pager {
         let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         let access: Vec<_> = devices.iter().map(|device| Access { location: location(*device), flags }).collect();
         // SAFETY: The driver checks the range. There are this many descriptions.
-        self.context.run_beside_captures(|| unsafe { call!(cuMemSetAccess(start, len, access.as_ptr(), access.len())) })
+        let open = || unsafe { call!(cuMemSetAccess(start, len, access.as_ptr(), access.len())) };
+        if devices == [self.context.device] {
+            return self.context.run_beside_captures(open);
+        }
+        // If a device is lost, it may be another one: the next call shows it.
+        self.context.run_beside_captures(|| Ok(open()))?
     }
 }
 

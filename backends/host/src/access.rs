@@ -26,7 +26,7 @@ impl Touched {
     /// Makes the range of `len` bytes from `start`, which the work either writes or only reads.
     pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
-        Self { addresses: start..start + len, written }
+        Self { addresses: start..start.saturating_add(len), written }
     }
 
     /// The bytes behind some of these addresses.
@@ -94,7 +94,7 @@ impl Access {
     /// Returns the bytes behind these addresses. The memory stays there until the work that touches it is done.
     pub(crate) fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
         let mut bytes = Vec::with_capacity(touched.len());
-        for touched in touched {
+        for touched in touched.iter().filter(|touched| !touched.addresses.is_empty()) {
             #[cfg(target_os = "linux")]
             if let Some(pager) = &self.pager {
                 pager.behind(touched, &mut bytes);

@@ -1,7 +1,7 @@
 //! Graphs: work that is kept, and submitted to a stream as often as the graph is launched.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::{fmt, mem};
 
 use accelerator_core::backend_kit::{Captures, Health, lock};
 use accelerator_core::{CaptureMode, DriverResult, ExecutableGraph, Graphs};
@@ -9,7 +9,7 @@ use accelerator_core::{CaptureMode, DriverResult, ExecutableGraph, Graphs};
 use crate::access::{Access, Touched};
 use crate::host::Host;
 use crate::process;
-use crate::worker::{HostStream, Recording};
+use crate::worker::{HostStream, Recording, panics};
 
 /// Captured work, which can run many times, and what it touches.
 pub(crate) struct Node {
@@ -20,6 +20,13 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(touched: &[Touched], work: impl Fn() + Send + Sync + 'static) -> Self {
         Self { touched: touched.to_vec(), work: Box::new(work) }
+    }
+}
+
+impl Drop for Node {
+    /// Drops the closure, whose destructors may panic: where captures end, and on the threads of streams, nothing may.
+    fn drop(&mut self) {
+        panics(|| drop(mem::replace(&mut self.work, Box::new(|| ()))));
     }
 }
 

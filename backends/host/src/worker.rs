@@ -87,8 +87,7 @@ impl HostStream {
         state.pending.fetch_add(1, Ordering::Relaxed);
         self.push(move || {
             for work in work {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                    mem::forget(panic); // dropping it could panic again
+                if panics(work) {
                     state.panicked.store(true, Ordering::Relaxed);
                 }
             }
@@ -138,6 +137,11 @@ impl HostStream {
             }
         }
     }
+}
+
+/// Runs code of the program. Returns whether it panicked.
+pub(crate) fn panics(code: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(code)).map_err(mem::forget).is_err() // dropping what it says could panic again
 }
 
 /// A thread that is counted in [`THREADS`].

@@ -6,6 +6,7 @@ use std::mem;
 use std::ptr::{self, null, null_mut};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::try_twice;
 use cl3::device;
 use cl3::error_codes::CL_SUCCESS;
 use cl3::ext::{
@@ -216,8 +217,8 @@ impl CommandBuffer {
 
 impl Drop for CommandBuffer {
     fn drop(&mut self) {
-        // SAFETY: The command buffer is alive, and the reference is ours.
-        let _ = unsafe { (self.calls.release)(self.raw) }; // if the release fails, the object leaks
+        // SAFETY: The command buffer is alive, and the reference is ours: a refused call releases nothing.
+        try_twice(|| check("clReleaseCommandBufferKHR", unsafe { (self.calls.release)(self.raw) }));
     }
 }
 

@@ -108,8 +108,8 @@ unsafe impl ExecutableGraph<OpenCl> for OpenClGraph {
     unsafe fn launch(&self, stream: &OpenClStream) -> DriverResult<()> {
         stream.refuse_captured("clEnqueueCommandBufferKHR")?;
         let mut last = lock(&self.last);
-        if let Some(done) = last.take().filter(|_| !self.may_repeat) {
-            let _ = done.wait(); // its own stream reports failures
+        if let Some(done) = last.as_ref().filter(|_| !self.may_repeat) {
+            done.await_end()?; // its own stream reports failures
         }
         self.own.wait_for(&*stream.marker()?)?;
         // SAFETY: The caller promises the same.

@@ -52,12 +52,13 @@ pub(crate) type Segments = SegmentTable<Segment>;
 /// The driver keeps the memory of a dropped one until its last work is done.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    _memory: Memory,
+    /// Shared with calls that must not see it go.
+    pub(crate) memory: Arc<Memory>,
     pub(crate) parts: HashMap<(usize, usize), Arc<Memory>>,
 }
 
 impl Segment {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { _memory: memory, parts: HashMap::new() }
+        Self { memory: Arc::new(memory), parts: HashMap::new() }
     }
 }

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{SegmentTable, byte_count, lock};
+use accelerator_core::backend_kit::{SegmentTable, byte_count, lock, try_twice};
 use cl3::types::CL_BLOCKING;
 use cl3::{command_queue, error_codes, memory};
 
@@ -53,10 +53,12 @@ impl OpenCl {
         let pinned = lock(&self.pinned.0).remove(address(start));
         let Some(memory) = pinned else { return };
         let (queue, object, start) = (self.own.raw(), memory.raw(), start.as_ptr().cast());
-        // SAFETY: The object is mapped there, and nothing uses it any more.
-        let unmapped = unsafe { command_queue::enqueue_unmap_mem_object(queue, object, start, 0, ptr::null()) };
-        // SAFETY: The call has just returned this reference.
-        drop(unmapped.map(|unmapped| unsafe { Event::owned(unmapped) }));
+        try_twice(|| {
+            // SAFETY: The object is mapped there, and nothing uses it any more.
+            let unmapped = unsafe { command_queue::enqueue_unmap_mem_object(queue, object, start, 0, ptr::null()) };
+            // SAFETY: The call has just returned this reference.
+            answer::of("clEnqueueUnmapMemObject", unmapped).map(|unmapped| drop(unsafe { Event::owned(unmapped) }))
+        });
         let _ = command_queue::flush(queue); // otherwise the memory is kept until the queue is used again
     }
 }

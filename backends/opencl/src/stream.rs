@@ -4,6 +4,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use accelerator_core::backend_kit::{Captures, EventCapture, Submissions, lock};
@@ -107,15 +108,15 @@ impl OpenClStream {
         self.refuse_captured("clFinish")
     }
 
-    /// Waits for all work. `clFinish` does not report failed commands, so they are queried. Each error is reported
-    /// once, as on other devices.
+    /// Waits for all work, however often the driver refuses to wait. `clFinish` does not report failed commands, so
+    /// they are queried. Each error is reported once, as on other devices.
     pub(crate) fn finish(&self) -> DriverResult<()> {
         let finished = answer::of("clFinish", command_queue::finish(self.queue.raw()));
         if finished.is_err() {
             // Wait for each command, so that none touches host memory afterwards.
             let running: Vec<_> = lock(&self.work).iter().cloned().collect();
             for command in running {
-                let _ = command.wait();
+                at_any_cost(|| command.await_end());
             }
         }
         let failure = self.work().take_failure();
@@ -136,7 +137,7 @@ impl OpenClStream {
             if marker.is_over()? {
                 return Ok(true);
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
         Ok(false)
     }
@@ -197,8 +198,29 @@ impl Command {
 
     /// Waits until the command has ended, and returns its result.
     pub(crate) fn wait(&self) -> DriverResult<()> {
+        self.await_end()?.unwrap_or(Ok(()))
+    }
+
+    /// Waits until the command has ended, and returns its result, or `None` if the driver waited without that. An error
+    /// says nothing about the command.
+    pub(crate) fn await_end(&self) -> DriverResult<Option<DriverResult<()>>> {
         let waited = answer::of("clWaitForEvents", event::wait_for_events(&[self.event.raw()]));
-        self.outcome()?.unwrap_or(waited)
+        // The wait for a command that failed is refused, too.
+        match self.outcome()? {
+            None => waited.map(|()| None),
+            ended => Ok(ended),
+        }
+    }
+}
+
+/// Repeats a wait until it finds that its command has ended, or that the device is lost, which ends all work.
+fn at_any_cost(mut wait: impl FnMut() -> DriverResult<Option<DriverResult<()>>>) {
+    loop {
+        match wait() {
+            Ok(Some(_)) => return,
+            Err(error) if error.kind == DriverErrorKind::DeviceLost => return,
+            _ => thread::sleep(SOON),
+        }
     }
 }
 
@@ -262,5 +284,31 @@ impl OpenClEvent {
 
     fn last(&self) -> Option<Record> {
         lock(&self.0).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use accelerator_core::DriverError;
+
+    use super::*;
+
+    /// Returns the number of waits for a command of which the driver says this, in turn.
+    fn waits(told: &[DriverResult<Option<DriverResult<()>>>]) -> usize {
+        let mut told = told.iter().copied();
+        let before = told.len();
+        at_any_cost(|| told.next().unwrap_or(Ok(Some(Ok(())))));
+        before - told.len()
+    }
+
+    #[test]
+    fn a_command_is_awaited_although_the_driver_refuses_to_wait() {
+        let refused = |kind| DriverError::new(kind, "clWaitForEvents", -5, "CL_OUT_OF_RESOURCES");
+        let (busy, lost) = (refused(DriverErrorKind::Other), refused(DriverErrorKind::DeviceLost));
+        let over = Ok(Some(Ok(())));
+        assert_eq!(waits(&[over, over]), 1);
+        assert_eq!(waits(&[Err(busy), Ok(None), Err(busy), over, over]), 4);
+        assert_eq!(waits(&[Err(busy), Ok(Some(Err(busy))), over]), 2, "a command that failed has ended");
+        assert_eq!(waits(&[Err(busy), Err(lost), over]), 2, "nothing runs on a lost device");
     }
 }

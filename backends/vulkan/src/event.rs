@@ -7,13 +7,15 @@ use accelerator_core::DriverResult;
 use accelerator_core::backend_kit::{EventCapture, lock};
 
 use crate::answer;
+use crate::device::Device;
 use crate::stream::VulkanStream;
-use crate::timeline::{Kept, Point};
+use crate::timeline::{Kept, Point, Timeline};
 use crate::timestamps::{Query, Timestamps};
 
 /// A value of the timeline semaphore of the stream on which it was recorded last.
 #[derive(Debug)]
 pub struct VulkanEvent {
+    device: Arc<Device>,
     /// `None` without timing.
     timestamps: Option<Arc<Timestamps>>,
     last: Mutex<Option<Record>>,
@@ -30,13 +32,13 @@ enum Record {
 }
 
 impl VulkanEvent {
-    pub(crate) fn new(timestamps: Option<Arc<Timestamps>>) -> Self {
-        Self { timestamps, last: Mutex::default() }
+    pub(crate) fn new(device: &Arc<Device>, timestamps: Option<Arc<Timestamps>>) -> Self {
+        Self { device: Arc::clone(device), timestamps, last: Mutex::default() }
     }
 
     /// Records it. Without timing, this submits nothing: the last submission of the stream is the point.
     pub(crate) fn record(&self, stream: &VulkanStream) -> DriverResult<()> {
-        let timeline = &stream.timeline;
+        let timeline = self.timeline("vkCmdWriteTimestamp", stream)?;
         if let Some(captured) = timeline.device.captures.record_event(timeline.number) {
             *lock(&self.last) = Some(Record::Captured(captured));
             return Ok(());
@@ -46,10 +48,8 @@ impl VulkanEvent {
             Some(timestamps) => {
                 let query = Arc::new(timestamps.query()?);
                 let kept: Vec<Kept> = vec![Arc::clone(&query) as Kept];
-                let write = |commands| {
-                    // SAFETY: The command buffer is being recorded, and the submission keeps the query.
-                    unsafe { query.write(commands) };
-                };
+                // SAFETY: The command buffer is being recorded, and the submission keeps the query.
+                let write = |commands| unsafe { query.write(commands) };
                 // SAFETY: As above.
                 let point = unsafe { timeline.submit(kept, write) }?;
                 Record::Submitted { point, query: Some(query) }
@@ -61,7 +61,7 @@ impl VulkanEvent {
 
     /// Makes the stream wait for the last record. If that was captured, so is the wait.
     pub(crate) fn make_wait(&self, stream: &VulkanStream) -> DriverResult<()> {
-        let timeline = &stream.timeline;
+        let timeline = self.timeline("vkQueueSubmit", stream)?;
         let captures = &timeline.device.captures;
         match self.last() {
             None => Ok(()),
@@ -92,6 +92,13 @@ impl VulkanEvent {
             Some(Record::Submitted { point, query }) => Ok(Some((point, query))),
             Some(Record::Captured(captured)) => Err(captured.unanswered(call)),
         }
+    }
+
+    /// Returns the timeline of a stream, unless it belongs to another logical device: Vulkan does not allow to use the
+    /// objects of one with another.
+    fn timeline<'a>(&self, call: &'static str, stream: &'a VulkanStream) -> DriverResult<&'a Arc<Timeline>> {
+        let foreign = answer::refused(call, "the stream and the event belong to different devices");
+        Some(&stream.timeline).filter(|timeline| Arc::ptr_eq(&self.device, &timeline.device)).ok_or(foreign)
     }
 
     fn last(&self) -> Option<Record> {

@@ -4,7 +4,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{DevicePtr, DriverResult};
 use ash::vk;
 
 use crate::answer;
@@ -14,6 +15,7 @@ use crate::offer::Offer;
 use crate::queues::Queues;
 use crate::stream::VulkanStream;
 use crate::timeline::Timeline;
+use crate::virtual_memory::Pager;
 use crate::vulkan::Vulkan;
 
 /// A logical device, to share with another library.
@@ -107,11 +109,17 @@ impl Vulkan {
         self.stream_on(&Queue::new(queue))
     }
 
-    /// Returns the device address of a place in memory of this device, for shaders that take pointers; `None` if the
-    /// device has none (`bufferDeviceAddress`).
+    /// Returns the device address of a place, for shaders that take pointers. `None` if the device has no addresses
+    /// (`bufferDeviceAddress`), and for a place that is not in live memory of this device or a reservation.
     pub fn device_address(&self, place: VulkanPtr) -> Option<vk::DeviceAddress> {
-        let (buffer, offset) = place.native();
-        self.device.address(buffer).map(|start| start + offset)
+        let (place, address) = (place.native(), place.trace_address());
+        // The address alone does not tell: it may be made up.
+        let in_segment = lock(&self.segments).find(address).is_some_and(|(made, at)| (made.buffer, at) == place);
+        let is_reserved = |pager: &Pager| {
+            lock(&pager.reservations).find(address).is_some_and(|(made, at)| (made.buffer, at) == place)
+        };
+        let is_there = in_segment || self.pager.as_ref().is_some_and(is_reserved);
+        (is_there && self.device.has_addresses()).then_some(address)
     }
 
     /// Returns the buffer and the offset of pinned memory; `None` unless all of it was allocated by this device.

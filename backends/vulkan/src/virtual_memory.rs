@@ -1,12 +1,12 @@
 //! Address space and memory, separately: sparse buffers, and memory that is bound to parts of them.
 #![allow(unsafe_code)] // calls into the driver
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::{Accounting, get_mut, lock};
-use accelerator_core::{DriverResult, MIB, Pages, VirtualMemory};
+use accelerator_core::backend_kit::{Accounting, SegmentTable, get_mut, lock};
+use accelerator_core::{DevicePtr, DriverResult, MIB, Pages, VirtualMemory};
 use ash::vk;
 use ash::vk::Handle;
 
@@ -34,15 +34,15 @@ pub(crate) struct Pager {
     largest_buffer: u64,
     /// Counts the bytes of all sparse buffers: Vulkan does not allow more than the address space holds.
     addresses: Accounting,
-    reservations: Mutex<HashMap<vk::Buffer, Reservation>>,
+    pub(crate) reservations: Mutex<SegmentTable<Reservation>>,
     pages: Mutex<HashSet<vk::DeviceMemory>>,
 }
 
 /// A sparse buffer, destroyed when it is dropped.
 #[derive(Debug)]
-struct Reservation {
+pub(crate) struct Reservation {
     memory: Arc<Memory>,
-    buffer: vk::Buffer,
+    pub(crate) buffer: vk::Buffer,
 }
 
 impl Pager {
@@ -139,13 +139,12 @@ unsafe impl VirtualMemory<VulkanPtr> for Pager {
         }
         let (made, address) = self.addresses.alloc(len.get(), full, || self.sparse_buffer(len.get()))?;
         let buffer = made.buffer;
-        lock(&self.reservations).insert(buffer, made);
+        lock(&self.reservations).insert(address, len, made);
         Ok(VulkanPtr::new(buffer, address))
     }
 
     unsafe fn release(&self, at: VulkanPtr, len: NonZeroU64) {
-        let (buffer, _) = at.native();
-        let removed = lock(&self.reservations).remove(&buffer);
+        let removed = lock(&self.reservations).remove(at.trace_address());
         if let Some(made) = removed {
             drop(made); // without the lock, since this calls the driver
             self.addresses.give_back(len.get());

@@ -40,10 +40,10 @@ pub struct Vulkan {
     /// Whether the driver tells how much memory is free.
     pub(crate) has_budget: bool,
     pub(crate) memory: Arc<Memory>,
-    segments: Mutex<SegmentTable<Allocation>>,
+    pub(crate) segments: Mutex<SegmentTable<Allocation>>,
     pub(crate) pinned: PinnedMemory,
     pub(crate) staging: Arc<Staging>,
-    pager: Option<Pager>,
+    pub(crate) pager: Option<Pager>,
     pub(crate) table: Arc<Table>,
     timestamps: Arc<Timestamps>,
     /// The number of the queue of the next stream.
@@ -154,10 +154,9 @@ unsafe impl Backend for Vulkan {
         flags.refuse_interprocess("vkCreateSemaphore")?;
         self.device.check()?;
         if flags.enable_timing && self.device.family.timestamp_bits == 0 {
-            let error = answer::error("vkCmdWriteTimestamp", vk::Result::ERROR_FEATURE_NOT_PRESENT);
-            return Err(error);
+            return Err(answer::error("vkCmdWriteTimestamp", vk::Result::ERROR_FEATURE_NOT_PRESENT));
         }
-        Ok(VulkanEvent::new(flags.enable_timing.then(|| Arc::clone(&self.timestamps))))
+        Ok(VulkanEvent::new(&self.device, flags.enable_timing.then(|| Arc::clone(&self.timestamps))))
     }
 
     fn record(&self, event: &VulkanEvent, stream: &VulkanStream) -> DriverResult<()> {

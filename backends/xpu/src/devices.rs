@@ -43,6 +43,11 @@ pub(crate) fn list<T: Clone>(blank: T, ask: impl Fn(*mut u32, *mut T) -> DriverR
     Ok(items)
 }
 
+/// Adds sizes of memories. They may be anything, as a driver may be wrong.
+pub(crate) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// Returns the GPUs of these drivers, in the loader's order. The loader respects `ZE_AFFINITY_MASK` and
 /// `ZE_FLAT_DEVICE_HIERARCHY`. If one driver cannot list its devices, those of the others are still returned.
 pub(crate) fn find(api: &LevelZero, drivers: Vec<ze_driver_handle_t>) -> DriverResult<Vec<Found>> {
@@ -169,7 +174,7 @@ impl Found {
             // SAFETY: The call writes a number and fills at most that many structures, whose `stype` is set.
             unsafe { ask!(api, zeDeviceGetMemoryProperties(self.device, count, memories)) }
         };
-        Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())
+        Ok(sum(list(blank, ask)?.iter().map(|memory| memory.totalSize)))
     }
 
     fn capability(self, api: &LevelZero) -> DriverResult<DeviceCapability> {
@@ -210,4 +215,15 @@ pub(crate) const FILE: u32 = ze_external_memory_type_flag_t::ZE_EXTERNAL_MEMORY_
 fn text(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().map(|character| *character as u8).collect();
     CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_be_true_do_not_overflow_their_sum() {
+        assert_eq!(sum([3, 4].into_iter()), 7);
+        assert_eq!(sum([3, u64::MAX - 2, 4].into_iter()), u64::MAX);
+    }
 }

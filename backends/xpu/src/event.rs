@@ -44,6 +44,11 @@ impl XpuEvent {
     }
 
     pub(crate) fn record(&self, queue: &Arc<Queue>) -> DriverResult<()> {
+        if !Arc::ptr_eq(&self.device, &queue.device) {
+            // Its signals are events of a context that the queue may not know.
+            let why = "the stream and the event belong to different devices";
+            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "zeCommandListAppendBarrier", why));
+        }
         let record = match queue.device.captures.record_event(queue.number) {
             Some(captured) => Some(Record::Captured(captured)),
             None => queue.record(&self.signals)?.map(|signal| Record::Submitted(signal, Arc::clone(queue))),

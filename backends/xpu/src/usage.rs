@@ -14,7 +14,7 @@ use level_zero_sys::{
 
 use crate::answer::ask;
 use crate::device::Device;
-use crate::devices::{Found, list};
+use crate::devices::{Found, list, sum};
 
 /// The best available source for the amount of free memory. Without any, allocations are counted.
 #[derive(Debug)]
@@ -80,14 +80,14 @@ impl Usage {
                 self.managed.get_or_init(|| found)
             }
         };
-        let mut free = 0;
-        for memory in memories {
+        let free_of = |memory: &Memory| {
             let mut state = zes_mem_state_t::default();
             // SAFETY: The call fills a structure whose `stype` is set.
             unsafe { ask!(device.api, zesMemoryGetState(memory.0, &mut state)) }.ok()?;
-            free += state.free;
-        }
-        (!memories.is_empty()).then_some(free)
+            Some(state.free)
+        };
+        let free: Vec<u64> = memories.iter().map(free_of).collect::<Option<_>>()?;
+        (!free.is_empty()).then(|| sum(free.into_iter()))
     }
 }
 

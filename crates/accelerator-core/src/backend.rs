@@ -246,7 +246,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// memory it may wait for that work.
     ///
     /// # Errors
-    /// The driver's error; nothing is copied then.
+    /// The driver's error; nothing is copied then. A part may arrive all the same if one place is host memory that is
+    /// not of [`alloc_host`](Self::alloc_host), which is not used after the call.
     ///
     /// # Safety
     /// * Both places are valid for `len` bytes, `dst` for writes, and do not overlap.

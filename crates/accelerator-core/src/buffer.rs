@@ -128,7 +128,7 @@ impl<B: Backend> Buffer<B> {
     /// Copies `bytes` to `offset`. Returns when they have arrived.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
+    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`]; [`Error::Driver`], after which a part may have arrived.
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
@@ -139,7 +139,7 @@ impl<B: Backend> Buffer<B> {
     /// Copies from `offset` into `bytes`. Returns when they have arrived.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
+    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`]; [`Error::Driver`], after which a part may have arrived.
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());

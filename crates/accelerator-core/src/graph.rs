@@ -130,7 +130,8 @@ impl<B: Backend> Graph<B> {
     ///
     /// # Errors
     /// [`Error::Graph`] if nothing was captured. [`Error::MemPool`] if the graph's pool is paused.
-    /// [`Error::DeviceMismatch`] for a stream of another device. [`Error::Driver`]; nothing of the graph runs then.
+    /// [`Error::DeviceMismatch`] for a stream of another device. [`Error::Driver`]; a part of the graph may have run
+    /// then, but nothing of it runs after the call.
     ///
     /// # Safety
     /// * All memory outside of the graph's pools that the captured work uses is still allocated, and stays so until the

@@ -83,7 +83,7 @@ pub unsafe trait ExecutableGraph<B: Backend>: Send + Sync + Debug {
     /// `cuGraphLaunch`.
     ///
     /// # Errors
-    /// The driver's error; nothing of the graph runs then.
+    /// The driver's error. A part of the graph may have run then, but nothing of it runs after the call.
     ///
     /// # Safety
     /// * All memory that the captured work uses is valid, as for the captured calls, until the stream has done the

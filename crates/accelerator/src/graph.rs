@@ -70,7 +70,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Graph`] if nothing was captured. [`Error::MemPool`] if one of the graph's pools is paused.
-    /// [`Error::Driver`]; nothing of the graph runs then.
+    /// [`Error::Driver`]; a part of the graph may have run then, but nothing of it runs after the call.
     ///
     /// # Safety
     /// * All buffers outside of the graph's pools that the captured work uses exist, and continue to exist until the
