@@ -22,11 +22,32 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("failures::a_lost_peer_loses_no_other_device", &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")], lost_peer),
         trial("failures::a_peer_lost_while_memory_is_mapped", &[("CUDA_SIM_DEVICES", "2")], lost_while_mapping),
         trial("failures::destroying_is_repeated", &[], destroying),
+        trial("failures::a_mapping_that_could_not_be_undone_is_undone_later", &[], mapping_left),
         trial("failures::code_without_a_name", &[], || failures::code_without_a_name::<Cuda>("cuMemsetD8Async")),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
     ]
 }
+
+/// The pages could not be made accessible, and not be unmapped. Each later request for these addresses failed.
+fn mapping_left() -> Outcome {
+    let device = device()?;
+    let config = device.allocator().config().updated("expandable_segments:True")?;
+    device.allocator().set_config(config);
+    for undone in [2, 0] {
+        rig::fail("cuMemSetAccess", 1, INVALID_VALUE);
+        (1..=undone).for_each(|nth| rig::fail("cuMemUnmap", nth, INVALID_VALUE));
+        assert!(device.allocate(MIB, device.default_stream()).is_err());
+        let mut buffer = device.allocate(MIB, device.default_stream())?;
+        buffer.fill(1, device.default_stream())?;
+        drop(buffer);
+        device.synchronize()?;
+        device.allocator().empty_cache()?;
+    }
+    check_all_gone(device)
+}
+
+const INVALID_VALUE: i32 = 1;
 
 fn out_of_memory() -> Outcome {
     let device = device()?;

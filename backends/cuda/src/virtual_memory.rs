@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::backend_kit::{byte_count, lock};
+use accelerator_core::backend_kit::{FailedMappings, byte_count, lock, try_twice};
 use accelerator_core::{DriverResult, Pages, VirtualMemory};
 use cudarc::driver::sys::{
     CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUmemAccess_flags as Flag,
@@ -56,6 +56,7 @@ pub(crate) struct Pager {
     granularity: NonZeroU64,
     properties: Properties,
     shared: Mutex<Shared>,
+    left: FailedMappings,
 }
 
 /// The mappings, and the other devices that may access them.
@@ -82,8 +83,8 @@ impl Pager {
         let asked =
             context.run(|| unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, option)) });
         asked.ok()?;
-        let (granularity, shared) = (NonZeroU64::new(granularity as u64)?, Mutex::default());
-        Some(Self { context: Arc::clone(context), granularity, properties, shared })
+        let (granularity, shared, left) = (NonZeroU64::new(granularity as u64)?, Mutex::default(), <_>::default());
+        Some(Self { context: Arc::clone(context), granularity, properties, shared, left })
     }
 
     /// Whether memory can be exported as file descriptors.
@@ -178,6 +179,8 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
 
     unsafe fn map(&self, at: CudaPtr, pages: &Pages) -> DriverResult<()> {
         let (start, len) = (at.native(), byte_count(pages.len));
+        // SAFETY: What is left was never handed out.
+        self.left.undo(start, pages.len, |start, len| unsafe { self.unmap(CudaPtr::from_native(start), len) })?;
         // SAFETY: The caller promises that the address range is free and fits the memory.
         self.context.run_beside_captures(|| unsafe { call!(cuMemMap(start, len, 0, pages.handle, 0)) })?;
         let mut devices = vec![self.context.device];
@@ -191,9 +194,10 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
             opened = self.open(start, len, &more); // peers that were admitted meanwhile
         }
         opened.inspect_err(|_| {
-            lock(&self.shared).mapped.remove(&start);
             // SAFETY: The memory was just mapped, and nothing uses it yet.
-            self.context.give_back(|| unsafe { call!(cuMemUnmap(start, len)) });
+            if !try_twice(|| unsafe { self.unmap(at, pages.len) }) {
+                self.left.add(start, pages.len);
+            }
         })
     }
 

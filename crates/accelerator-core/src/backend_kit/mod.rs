@@ -20,11 +20,13 @@
 //! | measures time on the host | [`nanoseconds_between`] |
 //! | can lose its device, or does not work after a fork | [`Health`] |
 //! | releases something with a call that may fail | [`try_twice`] |
+//! | maps memory with several calls | [`FailedMappings`] |
 
 mod accounting;
 mod captures;
 mod clock;
 mod devices;
+mod failed_mappings;
 mod handle_ptr;
 mod health;
 mod length;
@@ -40,6 +42,7 @@ pub use self::accounting::Accounting;
 pub use self::captures::{Captures, EventCapture, GraphNode};
 pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
 pub use self::devices::DeviceList;
+pub use self::failed_mappings::FailedMappings;
 pub use self::handle_ptr::HandlePtr;
 pub use self::health::Health;
 pub use self::length::byte_count;
