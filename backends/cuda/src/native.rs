@@ -65,11 +65,14 @@ impl Cuda {
     pub unsafe fn owns(&self, stream: CUstream) -> DriverResult<bool> {
         let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: The stream is alive, and the call writes two handles.
-        let asked = self.context.run(|| unsafe { call!(cuStreamGetCtx_v2(stream, &mut context, &mut green)) });
+        // If a device is lost, it may be the stream's.
+        let asked = self.context.run(|| Ok(unsafe { call!(cuStreamGetCtx_v2(stream, &mut context, &mut green)) }))?;
         let asked = asked.or_else(|error| match error.kind {
             // The driver is older than CUDA 12.5, whose call would name a green context itself.
             // SAFETY: The stream is alive, and the call writes a handle.
-            DriverErrorKind::Unsupported => self.context.run(|| unsafe { call!(cuStreamGetCtx(stream, &mut context)) }),
+            DriverErrorKind::Unsupported => {
+                self.context.run(|| Ok(unsafe { call!(cuStreamGetCtx(stream, &mut context)) }))?
+            }
             _ => Err(error),
         });
         asked.map(|()| context == self.context.raw())
@@ -83,7 +86,9 @@ impl Cuda {
     /// # Errors
     /// Errors of the driver.
     pub unsafe fn wait_for(&self, stream: CUstream) -> DriverResult<()> {
-        CudaStream::borrowed(stream, &self.context).synchronize()
+        // SAFETY: The stream is alive.
+        let wait = || unsafe { call!(cuStreamSynchronize(stream)) };
+        self.context.run_beside_captures(|| Ok(wait()))? // if a device is lost, it may be the stream's
     }
 
     /// Wraps a stream that another library made in the primary context, for

@@ -106,17 +106,20 @@ impl Pager {
         admitted.inspect_err(|_| lock(&self.shared).peers.retain(|other| *other != peer))
     }
 
+    fn undo_left(&self, start: CUdeviceptr, len: NonZeroU64) -> DriverResult<()> {
+        // SAFETY: What is left was never handed out.
+        self.left.undo(start, len, |start, len| unsafe { self.unmap(CudaPtr::from_native(start), len) })
+    }
+
     /// Lets devices access mapped memory.
     fn open(&self, start: CUdeviceptr, len: usize, devices: &[CUdevice]) -> DriverResult<()> {
         let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         let access: Vec<_> = devices.iter().map(|device| Access { location: location(*device), flags }).collect();
         // SAFETY: The driver checks the range. There are this many descriptions.
         let open = || unsafe { call!(cuMemSetAccess(start, len, access.as_ptr(), access.len())) };
-        if devices == [self.context.device] {
-            return self.context.run_beside_captures(open);
-        }
-        // If a device is lost, it may be another one: the next call shows it.
-        self.context.run_beside_captures(|| Ok(open()))?
+        let is_own = devices == [self.context.device];
+        // If another device is lost, this one need not be: the next call shows it.
+        self.context.run_beside_captures(|| if is_own { open().map(Ok) } else { Ok(open()) })?
     }
 }
 
@@ -158,6 +161,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
     }
 
     unsafe fn release(&self, at: CudaPtr, len: NonZeroU64) {
+        let _ = self.undo_left(at.native(), len); // if it fails, the driver keeps the addresses
         let (at, len) = (at.native(), byte_count(len));
         // SAFETY: The caller releases a reservation of `reserve`, once, with nothing mapped in it.
         self.context.give_back(|| unsafe { call!(cuMemAddressFree(at, len)) });
@@ -179,8 +183,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
 
     unsafe fn map(&self, at: CudaPtr, pages: &Pages) -> DriverResult<()> {
         let (start, len) = (at.native(), byte_count(pages.len));
-        // SAFETY: What is left was never handed out.
-        self.left.undo(start, pages.len, |start, len| unsafe { self.unmap(CudaPtr::from_native(start), len) })?;
+        self.undo_left(start, pages.len)?;
         // SAFETY: The caller promises that the address range is free and fits the memory.
         self.context.run_beside_captures(|| unsafe { call!(cuMemMap(start, len, 0, pages.handle, 0)) })?;
         let mut devices = vec![self.context.device];

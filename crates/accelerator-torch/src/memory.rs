@@ -101,7 +101,7 @@ pub unsafe extern "C" fn accelerator_torch_free(context: u64) {
 /// Notes that a stream uses the memory of a tensor, which is known by its context or its address.
 ///
 /// # Safety
-/// As for [`accelerator_torch_free`], and `stream` is PyTorch's stream of the same device.
+/// As for [`accelerator_torch_free`], and `stream` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_record_use(context: u64, stream: *mut c_void) -> c_int {
     status(|| match parts(context) {
@@ -259,12 +259,10 @@ pub unsafe extern "C" fn accelerator_torch_raw_free(address: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_raw_free_after(address: u64, stream: *mut c_void) -> c_int {
     // SAFETY: The caller's promise. A stream of another device is refused.
-    if unsafe { accelerator_torch_record_use(address, stream) } != DONE {
-        or((), || {
-            if let Some((device, _)) = allocation_at(address) {
-                let _ = driver::wait(device, stream); // if it fails, the stream does no more work
-            }
-        });
+    let is_recorded = unsafe { accelerator_torch_record_use(address, stream) } == DONE;
+    let has_waited = || allocation_at(address).is_none_or(|(device, _)| driver::wait(device, stream).is_ok());
+    if !is_recorded && !or(false, has_waited) {
+        return LOST; // the stream may still use the memory, which stays
     }
     // SAFETY: The caller's promise.
     unsafe { accelerator_torch_raw_free(address) }

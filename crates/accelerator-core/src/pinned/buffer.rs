@@ -46,8 +46,9 @@ struct Shared {
     reads: UseEnds,
     /// Streams whose uses this library does not see, until an event is recorded after them.
     noted: Vec<StreamId>,
-    /// Those of them with copies of this library that have no event, behind which other copies come.
-    unmarked: Vec<StreamId>,
+    /// Those of them with copies of this library that have no event, and whether these write. Other copies come behind
+    /// them.
+    unmarked: Vec<(StreamId, bool)>,
 }
 
 /// An alignment that suits all common element types.
@@ -174,14 +175,14 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
         let ordered = self.allocator.order_behind(writes, stream.id());
-        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id())))
+        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id(), true)))
     }
 
     /// Records that a copy out of the buffer was just submitted to the stream.
     pub(crate) fn reading(&self, stream: Stream<B>) -> DriverResult<()> {
         // Taken out while it is recorded, so that the driver is not called under the lock.
         let earlier = take_of(&mut lock(&self.shared).reads, stream);
-        let event = self.copy_end(earlier, stream)?;
+        let event = self.copy_end(earlier, stream, false)?;
         lock(&self.shared).reads.extend(event.map(|event| (stream.id(), event)));
         Ok(())
     }
@@ -191,13 +192,13 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream.id());
-        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id())))
+        self.device().driver_result(ordered.and_then(|()| self.order_behind_unmarked(stream.id(), false)))
     }
 
     /// Records that a copy into the buffer was just submitted to the stream.
     pub(crate) fn writing(&mut self, stream: Stream<B>) -> DriverResult<()> {
         let earlier = take_of(&mut self.writes, stream);
-        let event = self.copy_end(earlier, stream)?;
+        let event = self.copy_end(earlier, stream, true)?;
         self.writes.extend(event.map(|event| (stream.id(), event)));
         *self.settled.get_mut() = false;
         Ok(())
@@ -207,23 +208,29 @@ impl<B: Backend> PinnedBuffer<B> {
     /// one. If the driver cannot record it, waits for the copy before returning the error, since nothing else knows of
     /// the copy. If that fails, too, or if another thread has begun to capture the stream, records the stream as a user
     /// of the buffer.
-    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<Option<EventNumber>> {
+    fn copy_end(
+        &self,
+        earlier: Option<EventNumber>,
+        stream: Stream<B>,
+        writes: bool,
+    ) -> DriverResult<Option<EventNumber>> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream.id());
         let is_known = match &recorded {
             Ok(event) => event.is_some(),
             Err(_) => self.allocator.streams.backend.synchronize(stream.native()).is_ok(),
         };
         if !is_known {
-            lock(&self.shared).note_copy(stream.id());
+            lock(&self.shared).note_copy(stream.id(), writes);
         }
         recorded
     }
 
-    /// Makes later work of the stream wait for copies on other streams that have no event yet. Fails while one of these
-    /// is being captured.
-    fn order_behind_unmarked(&self, stream: StreamId) -> DriverResult<()> {
+    /// Makes later work of the stream wait for copies on other streams that have no event yet, or only for those that
+    /// write. Fails while one of these streams is being captured.
+    fn order_behind_unmarked(&self, stream: StreamId, only_writes: bool) -> DriverResult<()> {
         let unmarked = lock(&self.shared).unmarked.clone();
-        unmarked.into_iter().filter(|user| *user != stream).try_for_each(|user| {
+        let mut others = unmarked.into_iter().filter(|(user, writes)| *user != stream && (*writes || !only_writes));
+        others.try_for_each(|(user, _)| {
             let end = self.allocator.noted_end(user)?;
             let ordered = self.allocator.pending.events.wait_on_device(stream, end);
             self.allocator.pending.events.take_back(end);
@@ -304,10 +311,10 @@ impl Shared {
     }
 
     /// Notes a stream with a copy that has no event.
-    fn note_copy(&mut self, user: StreamId) {
+    fn note_copy(&mut self, user: StreamId, writes: bool) {
         self.note(user);
-        if !self.unmarked.contains(&user) {
-            self.unmarked.push(user);
+        if !self.unmarked.contains(&(user, writes)) {
+            self.unmarked.push((user, writes));
         }
     }
 }

@@ -156,10 +156,13 @@ impl PendingFrees {
         }
     }
 
-    /// As [`poll`](Self::poll), after waiting for the thread that goes through the queues.
+    /// As [`poll`](Self::poll), also if another thread goes through the queues just then.
     pub(crate) fn poll_behind_others(&self, memory: &Memory, stream: StreamId) -> Result<()> {
-        drop(self.queues.lock());
-        self.poll(memory, stream)
+        let is_capturing = memory.context.events.is_capturing(stream).map_err(|error| memory.context.error(error))?;
+        match is_capturing {
+            true => self.free_ordered(memory, stream),
+            false => self.take_complete_events(memory, &mut self.queues.lock()),
+        }
     }
 
     #[cold]
