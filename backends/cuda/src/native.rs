@@ -69,8 +69,8 @@ impl Cuda {
         let asked = self.context.run(|| Ok(unsafe { call!(cuStreamGetCtx_v2(stream, &mut context, &mut green)) }))?;
         let asked = asked.or_else(|error| match error.kind {
             // The driver is older than CUDA 12.5, whose call would name a green context itself.
-            // SAFETY: The stream is alive, and the call writes a handle.
             DriverErrorKind::Unsupported => {
+                // SAFETY: The stream is alive, and the call writes a handle.
                 self.context.run(|| Ok(unsafe { call!(cuStreamGetCtx(stream, &mut context)) }))?
             }
             _ => Err(error),
