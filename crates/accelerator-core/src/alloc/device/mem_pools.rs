@@ -103,7 +103,7 @@ impl DeviceAllocator {
     /// Sends requests to a pool, of which this is one more use. In a capture, the graph comes to hold the pool, too.
     pub(crate) fn begin_route(&self, id: MemPoolId, applies: Applies) -> Result<RouteId> {
         // If the driver does not say whether there is a capture, each request asks again, and its graph holds the pool.
-        let capture = self.current_capture().ok().flatten();
+        let capture = self.known_capture(Self::current_capture);
         self.retain_pool(id, None)?;
         // A capture by other means may follow, too.
         if capture.is_some() || self.mem_pools.is_held_by_graph(id) == Some(true) {

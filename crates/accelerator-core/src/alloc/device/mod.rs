@@ -155,32 +155,36 @@ impl DeviceAllocator {
     /// PyTorch: `recordStream`.
     #[inline(always)]
     pub(crate) fn record_use(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let user = self.user(stream);
+        let user = self.user(stream, Self::current_capture);
         self.arenas().of(arena).lock().record_use(block, user);
     }
 
     /// As [`record_use`](Self::record_use), for a stream that may be the block's own, whose use needs no record.
     pub(crate) fn record_use_unless_own(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let user = self.user(stream);
+        let user = self.user(stream, Self::current_capture);
         let mut arena = self.arenas().of(arena).lock();
         if arena.stream_of(block) != stream {
             arena.record_use(block, user);
         }
     }
 
-    /// Returns a stream as the user of a block, as part of a capture if the current stream of this thread captures.
+    /// Returns a stream as the user of a block, as part of the capture that is asked for.
     #[inline(always)]
-    fn user(&self, stream: StreamId) -> User {
+    fn user(&self, stream: StreamId, ask: impl FnOnce(&Self) -> Result<Option<u64>>) -> User {
         // If the driver does not say whether a use is captured, it is waited for like others.
-        let capture = if self.pending.has_captures() { self.current_capture().ok().flatten() } else { None };
-        User { stream, captured_in: capture.and_then(CaptureNumber::new) }
+        User { stream, captured_in: self.known_capture(ask).and_then(CaptureNumber::new) }
+    }
+
+    /// Returns the number of the capture that is asked for, if there is one and the driver says so.
+    #[inline(always)]
+    fn known_capture(&self, ask: impl FnOnce(&Self) -> Result<Option<u64>>) -> Option<u64> {
+        if self.pending.has_captures() { ask(self).ok().flatten() } else { None }
     }
 
     /// Records that work of a stream uses a block. The use is part of a capture if that stream captures.
     #[inline(always)]
     pub(crate) fn record_work(&self, arena: ArenaId, block: BlockId, stream: StreamId) {
-        let capture = if self.pending.has_captures() { self.capture_of(stream).ok().flatten() } else { None };
-        let user = User { stream, captured_in: capture.and_then(CaptureNumber::new) };
+        let user = self.user(stream, |device| device.capture_of(stream));
         self.arenas().of(arena).lock().record_use(block, user);
     }
 

@@ -170,8 +170,7 @@ impl DeviceAllocator {
     fn await_uses(&self, begun: Step<'_>, block: PendingBlock, users: &Users) {
         let context = &self.memory.context;
         // If the driver does not say, the events that it refuses to record are recorded later.
-        let capture = if self.pending.has_captures() { self.current_capture().ok().flatten() } else { None };
-        match capture {
+        match self.known_capture(Self::current_capture) {
             Some(capture) if self.pending.is_underway(capture) => {
                 self.pending.defer(context, begun, block, users.clone(), capture);
             }
