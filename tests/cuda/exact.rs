@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("exact::streams", &[], streams),
         trial("exact::side_streams_wait_for_no_default_stream", &[], side_streams),
         trial("exact::streams_are_destroyed", &[], destroyed_streams),
+        trial("exact::streams_of_other_devices_are_not_ours", &[("CUDA_SIM_DEVICES", "2")], whose_streams),
         trial("exact::event_flags", &[], event_flags),
         trial("exact::events_of_the_facade", &[], events_of_the_facade),
         trial("exact::elapsed_time", &[], elapsed_time),
@@ -105,6 +106,32 @@ fn destroyed_streams() -> Outcome {
 }
 
 /// Each flag reaches the driver, which itself refuses interprocess events with timing.
+/// Also if the driver has only the older of the two calls, or refuses them.
+fn whose_streams() -> Outcome {
+    let (here, there) = (device_numbered(0)?, device_numbered(1)?);
+    let stream = here.stream(0)?;
+    // SAFETY: Streams of a device's pool live as long as the process.
+    let owns = |device: &Accelerator<Cuda>| unsafe { device.backend().owns(stream.native().native()) };
+    assert_eq!((owns(here)?, owns(there)?), (true, false));
+    for (newer, older) in [(Code::CUDA_ERROR_INVALID_VALUE, None), (UNSUPPORTED, Some(Code::CUDA_ERROR_INVALID_VALUE))]
+    {
+        rig::fail("cuStreamGetCtx_v2", 1, newer as i32);
+        older.into_iter().for_each(|code| rig::fail("cuStreamGetCtx", 1, code as i32));
+        let refused = owns(here).unwrap_err();
+        assert_eq!(
+            (refused.call, refused.code),
+            (if older.is_some() { "cuStreamGetCtx" } else { "cuStreamGetCtx_v2" }, 1)
+        );
+    }
+    for (device, own) in [(here, true), (there, false)] {
+        rig::fail("cuStreamGetCtx_v2", 1, UNSUPPORTED as i32);
+        assert_eq!(owns(device)?, own);
+    }
+    Ok(())
+}
+
+const UNSUPPORTED: Code = Code::CUDA_ERROR_NOT_SUPPORTED;
+
 fn event_flags() -> Outcome {
     let device = device()?;
     let backend = device.backend();

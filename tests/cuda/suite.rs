@@ -34,7 +34,7 @@ fn calls() -> impl Iterator<Item = &'static str> {
 
 /// Calls that no case of the suite reaches: error names, CUDA's own capabilities, which have separate trials, and what
 /// newer calls replace.
-const BEYOND: [&str; 10] = [
+const BEYOND: [&str; 12] = [
     "cuCtxEnablePeerAccess",
     "cuDeviceCanAccessPeer",
     "cuDevicePrimaryCtxRelease_v2",
@@ -45,4 +45,6 @@ const BEYOND: [&str; 10] = [
     "cuMemcpyAsync",
     "cuMemcpyPeerAsync",
     "cuStreamDestroy_v2",
+    "cuStreamGetCtx",
+    "cuStreamGetCtx_v2",
 ];
