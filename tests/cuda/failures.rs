@@ -1,11 +1,13 @@
 //! Out of memory, lost devices, and their aftermath.
 #![allow(unsafe_code)] // invalid accesses lose the device
 
-use accelerator_core::{Backend, DriverErrorKind, Error, EventFlags, GIB, MIB, StreamKind};
+use std::env;
+
+use accelerator_core::{Backend, DriverErrorKind, Error, EventFlags, GIB, MIB, MemoryHandle, StreamKind};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::programs::process::VIOLATES;
+use crate::programs::process::{self, VIOLATES};
 use crate::programs::{endings, failures};
 use crate::rig::{self, Outcome, check_all_gone, device, trial};
 
@@ -26,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("failures::code_without_a_name", &[], || failures::code_without_a_name::<Cuda>("cuMemsetD8Async")),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
+        trial("failures::an_import_stays_if_its_work_cannot_be_waited_for", &[], import_not_waited_for),
     ]
 }
 
@@ -200,3 +203,33 @@ fn unknown_copy() -> Outcome {
     drop((buffer, other));
     check_all_gone(device)
 }
+
+/// Another process imports memory of this one.
+fn import_not_waited_for() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let Ok(shared) = env::var(SHARED) else {
+        let mut buffer = device.allocate(MIB, stream)?;
+        let bytes = buffer.share()?.as_bytes().iter().map(u8::to_string).collect::<Vec<_>>();
+        return process::again(&[(SHARED, &bytes.join(" "))]);
+    };
+    let bytes = shared.split(' ').map(str::parse).collect::<Result<Vec<u8>, _>>()?;
+    let import = || -> Result<_, Failed> {
+        // SAFETY: The process that shares the memory does not use it.
+        Ok(unsafe { device.import(&MemoryHandle::from_bytes(&bytes), stream) }?)
+    };
+    let mut imported = import()?;
+    imported.fill(1, stream)?;
+    // It is tried twice, each time with four waits and a query.
+    (1..=8).for_each(|nth| rig::fail("cuStreamSynchronize", nth, INVALID_VALUE));
+    (1..=2).for_each(|nth| rig::fail("cuStreamQuery", nth, INVALID_VALUE));
+    drop(imported);
+    assert_eq!((rig::clear_faults(), rig::calls_of("cuIpcCloseMemHandle")), (0, 0));
+    // Memory is mapped once for all imports of it, so this one ends both.
+    drop(import()?);
+    assert_eq!(rig::calls_of("cuIpcCloseMemHandle"), 1);
+    Ok(())
+}
+
+/// Set to the handle of memory that the other process shares.
+const SHARED: &str = "ACCELERATOR_SHARED";
