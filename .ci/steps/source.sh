@@ -4,6 +4,12 @@
 step format 'the sources are formatted by rustfmt'
 step_format() { cargo fmt --all --check; }
 
+step planted 'the faults of tests/mutants/planted.toml still fit the code'
+step_planted() {
+  if ! command -v python3 >/dev/null; then install python3; fi
+  tests/mutants/planted.py --check
+}
+
 step clippy 'no clippy warnings, with several sets of features'
 step_clippy() {
   local feature

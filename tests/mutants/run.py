@@ -18,7 +18,6 @@ import pathlib
 import random
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +25,8 @@ import time
 
 import switched
 from subjects import SUBJECTS
+from tree import ROOT, copy_sources
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "target/mutants"
 
 # Few random inputs, the same ones for each mutant. A failing one is not made smaller.
@@ -54,19 +53,6 @@ def listed(name, subject, shard):
     for number, mutant in enumerate(mutants, 1):
         mutant["id"] = number
     return mutants
-
-
-def copy_sources(tree):
-    """Copies what has changed, so that little is compiled again."""
-    ignored = shutil.ignore_patterns(".git", "target", "__pycache__")
-
-    def copy(source, target):
-        text = pathlib.Path(source).read_bytes()
-        target = pathlib.Path(target)
-        if not target.exists() or target.read_bytes() != text:
-            target.write_bytes(text)
-
-    shutil.copytree(ROOT, tree, ignore=ignored, copy_function=copy, dirs_exist_ok=True)
 
 
 def programs(subject, tree):
