@@ -32,8 +32,8 @@ ENVIRONMENT = {
 }
 
 
-def fault_fits(fault):
-    """Returns what is wrong with a fault, or `None`."""
+def misfit(fault):
+    """Returns where a fault does not fit the code, or `None`."""
     for change in fault["changes"]:
         count = (ROOT / change["file"]).read_text().count(change["old"])
         if count != 1:
@@ -56,7 +56,7 @@ def run(suite, test):
     """Runs a test. Returns whether it passed, what it printed, and the seconds it took."""
     program, began = built(suite), time.monotonic()
     environment = {**os.environ, **ENVIRONMENT, **suite.get("environment", {})}
-    command = ["timeout", str(MOST_SECONDS), program, test, *suite.get("arguments", [])]
+    command = ["timeout", str(MOST_SECONDS), program, test]
     ran = subprocess.run(command, cwd=TREE / "tests", env=environment, capture_output=True, text=True, errors="replace")
     return ran.returncode == 0, ran.stdout + ran.stderr, time.monotonic() - began
 
@@ -70,7 +70,7 @@ def plant(fault):
 def main():
     faults = tomllib.loads(pathlib.Path(__file__).with_name("planted.toml").read_text())
     suites, faults = faults["suite"], faults["fault"]
-    wrong = [f"{fault['name']}: {fault_fits(fault)}" for fault in faults if fault_fits(fault)]
+    wrong = [f"{fault['name']}: {problem}" for fault in faults if (problem := misfit(fault))]
     if wrong or sys.argv[1:] == ["--check"]:
         raise SystemExit("\n".join(wrong) or None)
     chosen = [fault for fault in faults if is_chosen(fault, sys.argv[1:])]
