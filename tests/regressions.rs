@@ -31,3 +31,5 @@ mod pool_handles;
 mod pool_holders;
 #[path = "regression/pool_sources.rs"]
 mod pool_sources;
+#[path = "regression/pools_that_help.rs"]
+mod pools_that_help;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // replays
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use accelerator::core::DevicePtr;
 use accelerator::host::Host;
@@ -171,5 +172,21 @@ processes! { on_host:
         assert!(Accelerator::<Host>::opened(2).is_none());
         assert_eq!(Graph::new(2)?.device().index, 2);
         assert!(Accelerator::<Host>::opened(2).is_some());
+    }
+
+    fn a_capture_that_ends_on_another_thread_leaves_the_current_stream_there() {
+        let (captured, other) = (Stream::new(None)?, Stream::new(None)?);
+        let mut work = Graph::new(None)?;
+        {
+            let _guard = StreamGuard::new(&captured)?;
+            work.capture_begin(None, CaptureMode::default())?;
+        }
+        let current = thread::spawn(move || {
+            let _guard = StreamGuard::new(&other)?;
+            work.capture_end()?;
+            Ok::<_, Error>((current_stream(None)?, other))
+        });
+        let (current, other) = current.join().unwrap()?;
+        assert_eq!(current, other);
     }
 }

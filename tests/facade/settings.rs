@@ -1,11 +1,14 @@
 //! Allocator settings, from the environment and at run time.
 
 use std::fmt;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use accelerator::host::Host;
 use accelerator::memory::{self, memory_stats};
-use accelerator::{Buffer, Error, MIB, device_count};
+use accelerator::{Buffer, ContextsOf, Error, HistoryContext, MIB, Recording, device_count};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -35,6 +38,19 @@ impl Visit for Messages {
     fn record_debug(&mut self, _: &Field, message: &dyn fmt::Debug) {
         self.0.lock().unwrap().push(format!("{message:?}"));
     }
+}
+
+/// Asks for the settings when it is dropped.
+struct Asks;
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        memory::get_allocator_settings().unwrap();
+    }
+}
+
+fn asks() -> Option<HistoryContext> {
+    Some(Arc::new(Asks))
 }
 
 fn has_no_effect(key: &str) -> String {
@@ -122,5 +138,15 @@ processes! { on_host:
         let keys = ["backend", "pinned_free_catch_all"];
         assert_eq!(*messages.0.lock().unwrap(), keys.map(has_no_effect));
         assert_eq!(large_segment()?, 30 * MIB, "the other keys take effect");
+    }
+
+    fn settings_change_although_a_context_of_the_history_asks_for_them_when_it_is_dropped() {
+        let recording = Recording { max_entries: 1, contexts: ContextsOf::All, capture: Some(asks) };
+        memory::record_history(None, Some(recording))?;
+        drop(Buffer::allocate(512, None)?);
+        let (done, is_done) = channel();
+        thread::spawn(move || done.send(memory::set_allocator_settings("max_split_size_mb:64")));
+        assert!(is_done.recv_timeout(Duration::from_secs(20)).is_ok_and(|set| set.is_ok()), "it waits for itself");
+        assert_eq!(accelerator::typed::<Host>(0)?.allocator().config().max_split_size, 64 * MIB);
     }
 }

@@ -95,3 +95,16 @@ fn a_size_close_to_no_limit_was_lost_when_settings_were_written() {
     }
     assert_eq!(AllocatorConfig::default().to_string(), "");
 }
+
+/// The limit was rounded up to whole blocks on the ladder.
+#[test]
+fn a_limit_of_splitting_near_the_largest_number_overflows_nothing() {
+    let config = AllocatorConfig { max_split_size: u64::MAX - 1, ..AllocatorConfig::default() };
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, config).unwrap();
+    let stream = device.default_stream();
+    let free = device.allocate(20 * MIB, stream).unwrap();
+    let kept = device.allocate(20 * MIB, stream).unwrap();
+    drop(free);
+    assert!(matches!(device.allocate(90 * MIB, stream), Err(Error::OutOfMemory(_))));
+    drop(kept);
+}

@@ -1,14 +1,16 @@
 //! Memory of paused pools when driver calls fail, and when others give it back or need it.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use accelerator_conformance::{Call, Faulty, Gate};
+use accelerator_conformance::{Call, Faulty};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, Buffer, DriverErrorKind, Error, Keep, MIB, MemPool, MemPoolId,
-    MemPoolOptions,
+    MemPoolOptions, OperatorKind, observe_operators,
 };
 use accelerator_host::Host;
 
@@ -194,23 +196,91 @@ fn the_end_of_a_resume_lets_no_pages_go_that_another_handle_copies() {
     let device = device();
     let first = pausable(device);
     let second = MemPool::with_id(device, first.id(), MemPoolOptions::default()).unwrap();
-    let mut buffers: Vec<_> = (1..=3).map(|value| filled(device, &first, value)).collect();
-    let last = buffers.pop().unwrap();
+    let buffer = filled(device, &first, 1);
     let _ = first.pause(Keep::Host).unwrap();
-    let mut gate = Some(device.backend().gate(Call::DeallocHost));
+    let (gate, copies) = (device.backend().gate(Call::DeallocHost), AtomicBool::new(false));
     thread::scope(|scope| {
-        let mut resuming = Some(scope.spawn(|| first.resume().map(drop)));
-        assert!(gate.as_ref().unwrap().wait_reached(Duration::from_secs(10)));
-        let mut go_on = |_| {
-            gate.take().into_iter().for_each(Gate::open);
-            resuming.take().into_iter().for_each(|resuming| resuming.join().unwrap().unwrap());
-            let held = device.backend().used();
-            drop(buffers.pop());
-            first.trim().unwrap();
-            assert_eq!(device.backend().used(), held, "pages went that are being copied");
-        };
-        let _ = second.pause_with(Keep::Host, &mut go_on).unwrap();
+        let resuming = scope.spawn(|| first.resume().map(drop));
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        let pausing = scope.spawn(|| {
+            let mut progress = |_| copies.store(true, Ordering::SeqCst);
+            second.pause_with(Keep::Host, &mut progress).map(drop)
+        });
+        thread::sleep(Duration::from_millis(100));
+        assert!(!copies.load(Ordering::SeqCst), "the other handle is not done");
+        gate.open();
+        [resuming, pausing].into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     });
-    let _ = second.resume().unwrap();
-    check(&last, 3);
+    let _ = first.resume().unwrap();
+    check(&buffer, 1);
+}
+
+/// Returns what a function returns in another thread, which may wait for itself.
+fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = channel();
+    thread::spawn(move || done.send(run()));
+    is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for itself")
+}
+
+/// The buffer was in use until the observer returned, which waited for that.
+#[test]
+fn an_observer_of_work_on_a_buffer_pauses_its_pool() {
+    let device = device();
+    let pool = Arc::new(pausable(device));
+    let (observed, mut buffer) = (Arc::clone(&pool), filled(device, &pool, 1));
+    let observer = observe_operators(move |operator| {
+        if operator.kind == OperatorKind::Fill && operator.device == device.device() {
+            let _ = observed.pause(Keep::Host).unwrap();
+        }
+    });
+    let buffer = soon(move || {
+        buffer.fill(2, device.default_stream()).unwrap();
+        buffer
+    });
+    drop(observer);
+    assert!(pool.is_paused());
+    let _ = pool.resume().unwrap();
+    check(&buffer, 2);
+}
+
+/// A callback that paused or resumed the pool waited for itself.
+#[test]
+fn a_progress_callback_cannot_pause_or_resume_its_pool() {
+    let device = device();
+    let pool = Arc::new(pausable(device));
+    let buffer = filled(device, &pool, 1);
+    let same = Arc::clone(&pool);
+    let is_refused = |result: Result<_, Error>| matches!(result, Err(Error::MemPool { .. }));
+    soon(move || {
+        let mut asked = 0;
+        let mut ask = |_| {
+            assert!(is_refused(same.pause(Keep::Nothing)) && is_refused(same.resume()));
+            asked += 1;
+        };
+        let _ = same.pause_with(Keep::Host, &mut ask).unwrap();
+        let _ = same.resume_with(&mut ask).unwrap();
+        assert!(asked >= 2);
+    });
+    check(&buffer, 1);
+}
+
+/// It could never be resumed, also by other handles of the pool.
+#[test]
+fn a_pool_is_resumed_although_the_handle_that_paused_it_is_gone() {
+    let device = device();
+    let pool = pausable(device);
+    let (buffer, id) = (filled(device, &pool, 1), pool.id());
+    let other = MemPool::with_id(device, id, MemPoolOptions::default()).unwrap();
+    let _ = pool.pause(Keep::Host).unwrap();
+    drop(pool);
+    let _ = other.resume().unwrap();
+    check(&buffer, 1);
+    // Without a handle, nothing keeps the contents. Allocations keep the pool.
+    let _ = other.pause(Keep::Host).unwrap();
+    drop(other);
+    let another = MemPool::with_id(device, id, MemPoolOptions::default()).unwrap();
+    let _ = another.resume().unwrap();
+    assert!(!another.is_paused());
+    device.synchronize().unwrap();
+    drop(buffer);
 }

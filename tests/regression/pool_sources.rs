@@ -2,7 +2,9 @@
 #![allow(unsafe_code, reason = "the trait of sources is unsafe to implement")]
 
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -50,4 +52,52 @@ fn a_source_with_a_pool_is_dropped_under_no_lock() {
         done.send(device.backend().used()).unwrap();
     });
     assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(0), "it waits for itself");
+}
+
+/// Panics when it gets its first segment back.
+struct Panics {
+    source: DriverSource<Sim>,
+    returned: Arc<AtomicU32>,
+}
+
+// SAFETY: The memory is that of the source inside.
+unsafe impl SegmentSource<<Sim as Backend>::Ptr> for Panics {
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<<Sim as Backend>::Ptr> {
+        self.source.alloc(len)
+    }
+
+    unsafe fn dealloc(&self, ptr: <Sim as Backend>::Ptr, len: NonZeroU64) {
+        // SAFETY: As for this call.
+        unsafe { self.source.dealloc(ptr, len) };
+        if self.returned.fetch_add(1, Ordering::Relaxed) == 0 {
+            panic_any("this panic is part of the test");
+        }
+    }
+}
+
+/// The others were lost, and counted for ever.
+#[test]
+fn a_source_that_panics_gets_all_segments_back() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let returned = Arc::new(AtomicU32::new(0));
+    let source = Panics { source: DriverSource::new(device.backend()), returned: Arc::clone(&returned) };
+    let pool = MemPool::with_source(device, Arc::new(source), MemPoolOptions::default()).unwrap();
+    {
+        let _guard = pool.use_pool();
+        let _segments: Vec<_> = (0..3).map(|_| device.allocate(20 * MIB, device.default_stream()).unwrap()).collect();
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.trim())).is_err());
+    let reserved = device.allocator().statistics().reserved_bytes.all.current;
+    assert_eq!((returned.load(Ordering::Relaxed), reserved, device.backend().used()), (3, 0, 0));
+    drop(device.allocate(100 * MIB, device.default_stream()).unwrap());
+}
+
+/// The source was never asked, and nobody said so.
+#[test]
+fn a_pool_that_can_be_paused_takes_no_source() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let source: Arc<dyn SegmentSource<_>> = Arc::new(DriverSource::new(device.backend()));
+    device.allocator().retain_pool_with_source(pool.id(), Arc::clone(&source)).unwrap();
+    assert_eq!(Arc::strong_count(&source), 1, "the pool has kept it");
 }

@@ -44,6 +44,7 @@ where
         // SAFETY: As `prepare` documents. `run` keeps other work on the same bytes apart.
         kernel(unsafe { A::views(&parts) });
     });
+    drop(used); // the observers may pause the memory
     report(name, stream, launched)
 }
 
@@ -64,6 +65,7 @@ where
         // `run_repeatable` keeps other work on the same bytes apart.
         kernel(unsafe { A::views(&parts) });
     });
+    drop(used);
     report(OperatorKind::Launch.name(), stream, launched)
 }
 

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
@@ -224,7 +225,13 @@ impl<B: Backend> Accelerator<B> {
     }
 
     /// Returns the value with this name if it is in use, and otherwise makes it.
-    pub(crate) fn unique<T: Any + Send + Sync, E>(
+    pub(crate) fn unique<T: Any + Send + Sync>(&self, name: Vec<u8>, make: impl FnOnce() -> T) -> Arc<T> {
+        let made: Result<_, Infallible> = self.unique_or(name, || Ok(make()));
+        made.unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`unique`](Self::unique), where making it may fail.
+    pub(crate) fn unique_or<T: Any + Send + Sync, E>(
         &self,
         name: Vec<u8>,
         make: impl FnOnce() -> Result<T, E>,

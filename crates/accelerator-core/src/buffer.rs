@@ -118,11 +118,11 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn fill(&mut self, value: u8, stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len, _use)) = self.part(0, self.len(), stream)? else { return Ok(()) };
+        let Some((ptr, len, begun)) = self.part(0, self.len(), stream)? else { return Ok(()) };
         // SAFETY: `part` returns a range inside the allocation. `self` is borrowed mutably, and its memory is not
         // reused until this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
-        self.submitted(filled, OperatorKind::Fill, len, stream)
+        self.submitted(begun, filled, OperatorKind::Fill, len, stream)
     }
 
     /// Copies `bytes` to `offset`. Returns when they have arrived.
@@ -130,10 +130,10 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`]; [`Error::Driver`], after which a part may have arrived.
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let Some((ptr, len, begun)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
         let copied = self.copy_and_wait(Place::Device(ptr), source, len, stream);
-        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
+        self.submitted(begun, copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies from `offset` into `bytes`. Returns when they have arrived.
@@ -141,10 +141,10 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`]; [`Error::Driver`], after which a part may have arrived.
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
-        let Some((ptr, len, _use)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let Some((ptr, len, begun)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());
         let copied = self.copy_and_wait(destination, Place::Device(ptr), len, stream);
-        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
+        self.submitted(begun, copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// Copies all of `source` to the start of this buffer, asynchronously on `stream`. A source on another device of
@@ -157,13 +157,14 @@ impl<B: Backend> Buffer<B> {
         if source.device() != self.device() {
             return self.copy_from_peer(source, stream, source.stream());
         }
-        let Some((to, len, _use)) = self.part(0, source.len(), stream)? else { return Ok(()) };
-        let Some((from, _, _use_of_source)) = source.part(0, source.len(), stream)? else { return Ok(()) };
+        let Some((to, len, begun)) = self.part(0, source.len(), stream)? else { return Ok(()) };
+        let Some((from, _, begun_on_source)) = source.part(0, source.len(), stream)? else { return Ok(()) };
         let (to, from) = (Place::Device(to), Place::Device(from));
         // SAFETY: Both ranges lie inside their allocations. These are distinct, since one is borrowed mutably. Neither
         // is reused until this stream is done with it.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.submitted(copied, OperatorKind::CopyWithin, len, stream)
+        drop(begun_on_source);
+        self.submitted(begun, copied, OperatorKind::CopyWithin, len, stream)
     }
 
     /// Copies a range of pinned host memory to `offset`, asynchronously on `stream`. The source may be dropped at once.
@@ -181,14 +182,14 @@ impl<B: Backend> Buffer<B> {
     ) -> Result<()> {
         let from = source.part(&range, self.accelerator.instance())?;
         let part = self.part(offset, range.end - range.start, stream)?;
-        let Some(((to, len, _use), from)) = part.zip(from) else { return Ok(()) };
+        let Some(((to, len, begun), from)) = part.zip(from) else { return Ok(()) };
         source.before_read(stream)?;
         let (to, from) = (Place::Device(to), Place::Host(from));
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading`
         // records is complete. Until then the host does not write to it, and copies into it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         let copied = copied.and_then(|()| source.reading(stream));
-        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
+        self.submitted(begun, copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`. [`PinnedBuffer::bytes`] waits for
@@ -206,14 +207,14 @@ impl<B: Backend> Buffer<B> {
         let len = range.end.wrapping_sub(range.start);
         let part = self.part(range.start, len, stream)?;
         let to = destination.part(&(offset..offset.saturating_add(len)), self.accelerator.instance())?;
-        let Some(((from, len, _use), to)) = part.zip(to) else { return Ok(()) };
+        let Some(((from, len, begun), to)) = part.zip(to) else { return Ok(()) };
         destination.before_write(stream)?;
         let (to, from) = (Place::Host(to), Place::Device(from));
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing`
         // records is complete. Until then the host does not touch it, and other copies of it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         let copied = copied.and_then(|()| destination.writing(stream));
-        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
+        self.submitted(begun, copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// A typed view for reading in a kernel.
@@ -263,14 +264,16 @@ impl<B: Backend> Buffer<B> {
         copied.and_then(|()| backend.synchronize(stream.native()))
     }
 
-    /// Reports the work to the observers if it was submitted.
+    /// Reports the work to the observers if it was submitted. They may pause the memory, so it is not in use then.
     fn submitted(
         &self,
+        begun: BufferUse,
         result: DriverResult<()>,
         kind: OperatorKind,
         len: NonZeroU64,
         stream: Stream<B>,
     ) -> Result<()> {
+        drop(begun);
         self.device().driver_result(result)?;
         report_operator(|| Operator::on(stream, kind, len.get()));
         Ok(())

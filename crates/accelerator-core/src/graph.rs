@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // launches captured work
 
 use std::fmt;
+use std::thread::{self, ThreadId};
 
 use crate::accelerator::Accelerator;
 use crate::alloc::MemPoolRoute;
@@ -33,7 +34,8 @@ struct Capture<B: Backend> {
     stream: Stream<B>,
     number: u64,
     route: MemPoolRoute,
-    /// The current stream of the thread before.
+    /// The thread that began the capture, and its current stream before.
+    thread: ThreadId,
     before: StreamId,
 }
 
@@ -74,7 +76,7 @@ impl<B: Backend> Graph<B> {
         let route = allocator.capture_begun(number, mode, pool);
         self.pools = vec![pool];
         let before = exchange_current_stream(&self.accelerator.instance(), stream.id());
-        self.state = State::Capturing(Capture { stream, number, route, before });
+        self.state = State::Capturing(Capture { stream, number, route, thread: thread::current().id(), before });
         Ok(())
     }
 
@@ -99,8 +101,8 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Ends the capture. The stream that was the current one before becomes the current stream of this thread again.
-    /// PyTorch: `Graph.capture_end`.
+    /// Ends the capture. On the thread that began it, the stream that was the current one before becomes current again;
+    /// the current stream of another thread stays. PyTorch: `Graph.capture_end`.
     ///
     /// # Errors
     /// [`Error::Graph`] if no capture is underway. [`Error::Driver`] if the capture was broken; the graph is empty
@@ -109,10 +111,12 @@ impl<B: Backend> Graph<B> {
         let State::Capturing(capture) = std::mem::replace(&mut self.state, State::Empty) else {
             return Err(self.error("does not capture: call capture_begin first"));
         };
-        let Capture { stream, number, route, before } = capture;
+        let Capture { stream, number, route, thread, before } = capture;
         let ended = self.graphs.end(stream.native());
         self.accelerator.captures().ended();
-        exchange_current_stream(&self.accelerator.instance(), before);
+        if thread == thread::current().id() {
+            exchange_current_stream(&self.accelerator.instance(), before);
+        }
         self.pools = self.accelerator.allocator().capture_ended(number, route);
         match self.accelerator.device().driver_result(ended) {
             Ok(graph) => {

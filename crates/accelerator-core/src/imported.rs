@@ -61,7 +61,7 @@ impl<B: Backend> Imported<B> {
             return Err(refused(SharingProblem::OtherDevice { device }));
         }
         let name = [connection.server(), &description.name()].concat();
-        let mapped = accelerator.unique(name, || Mapped::new(backend, between, &description));
+        let mapped = accelerator.unique_or(name, || Mapped::new(backend, between, &description));
         let mapped = mapped.map_err(|error: DriverError| match error.kind {
             DriverErrorKind::Unsupported => refused(SharingProblem::Unsupported(error.name)),
             _ => Error::Driver { device, source: error },

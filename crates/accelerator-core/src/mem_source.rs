@@ -20,9 +20,9 @@ pub unsafe trait SegmentSource<P: DevicePtr>: Send + Sync {
     /// [`Backend::alloc`](crate::Backend::alloc).
     fn alloc(&self, len: NonZeroU64) -> DriverResult<P>;
 
-    /// Gives memory back. Work that was submitted before may still use it. It must not call
-    /// [`empty_cache`](crate::CachingAllocator::empty_cache) or begin a capture on the same device, which would wait
-    /// for it.
+    /// Gives memory back. Work that was submitted before may still use it. On the same device, it must not request
+    /// memory, begin a capture, pause, trim or set back pools, drop a [`MemPool`](crate::MemPool), or call
+    /// [`empty_cache`](crate::CachingAllocator::empty_cache): they would wait for it.
     ///
     /// # Safety
     /// * `ptr` and `len` are those of one `alloc` of this source that has not been given back.

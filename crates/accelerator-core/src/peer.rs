@@ -30,11 +30,19 @@ impl<B: Backend> Buffer<B> {
     /// been copied.
     pub fn copy_from_peer(&mut self, source: &Self, stream: Stream<B>, source_stream: Stream<B>) -> Result<()> {
         check_bounds(0, source.len(), self.len())?;
-        let _uses = (self.begin_use(stream)?, source.begin_use(source_stream)?);
+        let uses = (self.begin_use(stream)?, source.begin_use(source_stream)?);
         let peers = stream.backend().peer_copies().zip(source_stream.backend().peer_copies());
-        match peers.map(|peers| directly(peers, self, stream, source, source_stream)) {
+        let copied = peers.map(|peers| directly(peers, self, stream, source, source_stream));
+        drop(uses); // the observers may pause the memory
+        match copied {
             Some(Err(error)) if error.kind == DriverErrorKind::Unsupported => {}
-            Some(copied) => return self.device().driver_result(copied),
+            Some(copied) => {
+                self.device().driver_result(copied)?;
+                if source.len() > 0 {
+                    report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, source.len()));
+                }
+                return Ok(());
+            }
             None => {}
         }
         let mut bytes = vec![0; source.len().min(STEP) as usize];
@@ -69,9 +77,7 @@ fn directly<B: Backend>(
     let recorded = backend.record(&copied, stream.native());
     let followed = recorded.and_then(|()| peers_of_source.wait(source_stream.native(), &copied));
     // A captured copy does not run now, so that there is nothing to wait for.
-    followed.or_else(|error| if is_captured { Err(error) } else { wait_until_over(stream) })?;
-    report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, len.get()));
-    Ok(())
+    followed.or_else(|error| if is_captured { Err(error) } else { wait_until_over(stream) })
 }
 
 /// Waits on the host for the work of a stream. If that fails, the work may go on, and no other stream knows of it. So

@@ -1,13 +1,14 @@
 //! Private memory pools.
 
+mod contents;
 mod kept;
 mod sleep;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use self::kept::Kept;
+use self::contents::Contents;
 pub use self::sleep::{Keep, PauseProgress, PauseReport};
 
 use crate::accelerator::Accelerator;
@@ -43,8 +44,7 @@ pub struct MemPool<B: Backend> {
     accelerator: &'static Accelerator<B>,
     id: MemPoolId,
     trims: bool,
-    /// What is kept of the memory while the pool is paused.
-    kept: Mutex<Option<Kept<B>>>,
+    contents: Arc<Contents<B>>,
 }
 
 impl<B: Backend> MemPool<B> {
@@ -58,7 +58,8 @@ impl<B: Backend> MemPool<B> {
     }
 
     /// Makes a handle of the pool with this number, which is made if it does not exist. The options apply to the pool,
-    /// except for `trims`. What one handle has paused, another one cannot resume. PyTorch: `createOrIncrefPool`.
+    /// except for `trims`. What one handle has paused, each other one can resume. If there was none for a while, the
+    /// contents that were kept are gone. PyTorch: `createOrIncrefPool`.
     ///
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`]; if the pool is to be pausable and has
@@ -89,7 +90,7 @@ impl<B: Backend> MemPool<B> {
             accelerator.allocator().let_pool_go(id);
             let _ = accelerator.allocator().empty_pool_cache(id); // forgets a pool that is new
         })?;
-        Ok(Self { accelerator, id, trims: options.trims, kept: Mutex::default() })
+        Ok(Self { accelerator, id, trims: options.trims, contents: Contents::of(accelerator, id) })
     }
 
     /// The number of the pool.

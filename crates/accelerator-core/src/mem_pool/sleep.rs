@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::MemPool;
+use super::contents::ContentsGuard;
 use super::kept::Kept;
 use crate::alloc::Keeper;
 use crate::backend::Backend;
-use crate::sync::lock;
 use crate::types::{Error, Result};
 
 /// What becomes of the contents of a pool that is paused.
@@ -70,7 +69,8 @@ impl<B: Backend> MemPool<B> {
         self.pause_with(keep, &mut |_| ())
     }
 
-    /// As [`pause`](Self::pause), and calls `progress` each time that a part of the contents is copied.
+    /// As [`pause`](Self::pause), and calls `progress` each time that a part of the contents is copied. It can
+    /// neither pause nor resume the same pool.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause).
@@ -91,8 +91,8 @@ impl<B: Backend> MemPool<B> {
         self.resume_with(&mut |_| ())
     }
 
-    /// As [`resume`](Self::resume), and calls `progress` each time that a part of the contents is copied. If it panics,
-    /// the pool stays paused, with all that was kept.
+    /// As [`resume`](Self::resume), and calls `progress` each time that a part of the contents is copied. It can
+    /// neither pause nor resume the same pool. If it panics, the pool stays paused, with all that was kept.
     ///
     /// # Errors
     /// As for [`resume`](Self::resume).
@@ -132,20 +132,25 @@ impl<B: Backend> MemPool<B> {
     }
 
     fn begin_pause(&self) -> Result<Pausing<'_, B>> {
-        let (start, kept) = (Instant::now(), lock(&self.kept));
+        let (start, kept) = (Instant::now(), self.contents()?);
         self.accelerator.allocator().close_pool(self.id)?;
         Ok(Pausing { pool: self, kept, runs: Vec::new(), start, state: State::Closed, keeper: None })
     }
 
     fn begin_resume(&self) -> Result<Resuming<'_, B>> {
-        let (start, kept) = (Instant::now(), lock(&self.kept));
-        if kept.is_none() {
+        let (start, mut kept) = (Instant::now(), self.contents()?);
+        if !self.is_paused() {
             return Err(self.problem("is not paused"));
         }
+        kept.get_or_insert_with(|| Kept::nothing(self.accelerator, self.id)); // none if there was no handle for a while
         let allocator = self.accelerator.allocator();
         let keeper = allocator.keep_pool(self.id);
         let bytes = allocator.paused_bytes(self.id);
         Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, _keeper: keeper })
+    }
+
+    fn contents(&self) -> Result<ContentsGuard<'_, B>> {
+        self.contents.lock().ok_or_else(|| self.problem("is being paused or resumed by this thread"))
     }
 
     fn problem(&self, problem: &'static str) -> Error {
@@ -180,7 +185,7 @@ fn begin_each<'a, B: Backend, T>(
 /// open again with its contents, as far as the driver gives its memory back. Otherwise it stays paused.
 struct Pausing<'a, B: Backend> {
     pool: &'a MemPool<B>,
-    kept: MutexGuard<'a, Option<Kept<B>>>,
+    kept: ContentsGuard<'a, B>,
     /// The memory of the pool.
     runs: Vec<(B::Ptr, u64)>,
     start: Instant,
@@ -241,7 +246,7 @@ impl<B: Backend> Drop for Pausing<'_, B> {
 /// A pool that is being resumed. If it is dropped before the end, it stays paused.
 struct Resuming<'a, B: Backend> {
     pool: &'a MemPool<B>,
-    kept: MutexGuard<'a, Option<Kept<B>>>,
+    kept: ContentsGuard<'a, B>,
     bytes: u64,
     start: Instant,
     is_mapped: bool,

@@ -253,10 +253,10 @@ impl<B: Backend> PinnedBuffer<B> {
     fn wait(&mut self) -> DriverResult<()> {
         let (allocator, shared) = (self.allocator, get_mut(&mut self.shared));
         while let Some(user) = shared.noted.last().copied() {
-            shared.reads.push((user, allocator.noted_end(user)?));
+            self.writes.push((user, allocator.noted_end(user)?)); // nobody knows whether it writes
+            *self.settled.get_mut() = false;
             shared.noted.pop();
         }
-        shared.unmarked.clear(); // their events are among the reads
         let mut result = Ok(());
         for uses in [&mut self.writes, &mut shared.reads] {
             while let Some((user, event)) = uses.pop() {
@@ -273,6 +273,7 @@ impl<B: Backend> PinnedBuffer<B> {
                 }
             }
         }
+        shared.unmarked.clear(); // their events were among the writes
         result
     }
 

@@ -31,8 +31,22 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
         let mut current = lock_settings();
         if *current == before {
             *current = Some(config);
-            BuiltIn::all().flat_map(BuiltIn::all_opened).for_each(|device| device.set_config(config));
+            drop(current);
+            apply(config);
             return Ok(());
+        }
+    }
+}
+
+/// Changes the settings of the open devices. No lock may be held here, too: the change goes into histories, and what is
+/// dropped from these is the program's.
+fn apply(mut config: AllocatorConfig) {
+    loop {
+        BuiltIn::all().flat_map(BuiltIn::all_opened).for_each(|device| device.set_config(config));
+        // Another thread may have applied newer settings before.
+        match *lock_settings() {
+            Some(latest) if latest != config => config = latest,
+            _ => return,
         }
     }
 }

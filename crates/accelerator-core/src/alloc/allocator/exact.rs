@@ -59,7 +59,8 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// * [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a checkpoint or an allocation of another device.
     /// * [`Error::MemPool`](crate::Error::MemPool) if `live` are not exactly the allocations in the pool, if the pool
-    ///   no longer has the memory that it had, if another thread uses the pool meanwhile, or during a capture.
+    ///   no longer has the memory that it had, if another thread uses the pool meanwhile, during a capture, or if a
+    ///   stream that used an allocation is being captured.
     /// * [`Error::Driver`](crate::Error::Driver) if waiting for streams that use the memory failed.
     ///
     /// The allocations come back, unless waiting failed or another thread used the pool meanwhile. Then they are freed,

@@ -116,6 +116,7 @@ impl<B: Backend> CachingAllocator<B> {
         checkpoint.owner.check(self.owner, "the checkpoint")?;
         self.device
             .refuse_shared(checkpoint.pool(), "cannot be restored while its memory is shared with other processes")?;
+        let _kept = self.device.keep_pool(checkpoint.pool());
         let live = self.device.allocated_in(checkpoint.pool());
         let blocks: Vec<_> = live.iter().map(|block| (block.arena, block.block)).collect();
         self.device.check_pool_state(&checkpoint.state, &blocks)?;

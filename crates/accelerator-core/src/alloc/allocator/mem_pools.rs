@@ -47,7 +47,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Adds a use of a pool whose segments come from this source instead of from the driver. They are never expandable.
-    /// The source of a pool that has memory already stays the same.
+    /// The source of a pool that has memory already or is pausable stays the same.
     ///
     /// # Errors
     /// [`Error::MemPool`](crate::Error::MemPool) for [`MemPoolId::DEFAULT`].

@@ -114,6 +114,11 @@ impl Store {
         self.allocated_at(id, segment, position, size)
     }
 
+    /// Returns the streams other than its own that used a block.
+    pub(crate) fn users_of(&self, id: BlockId) -> Vec<StreamId> {
+        self.uses.streams(&self.blocks[id])
+    }
+
     /// As [`allocated`](Self::allocated), for a block whose fields are already known.
     #[inline(always)]
     pub(super) fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {

@@ -150,6 +150,21 @@ impl Uses {
         self.0[last].next = Some(self.0.insert(Use { user, next: None }));
     }
 
+    /// Returns the streams that used a block.
+    pub(crate) fn streams(&self, block: &Block) -> Vec<StreamId> {
+        let (single, mut next) = match block.uses.recorded() {
+            None => (None, None),
+            Some(Recorded::Single(single)) => (Some(single.stream), None),
+            Some(Recorded::Chain(first)) => (None, Some(first)),
+        };
+        let chain = std::iter::from_fn(|| {
+            let Use { user, next: after } = self.0[next?];
+            next = after;
+            Some(user.stream)
+        });
+        single.into_iter().chain(chain).collect()
+    }
+
     /// Removes and returns the uses of a block, if it has any.
     #[inline(always)]
     pub(crate) fn take(&mut self, block: &mut Block) -> Option<Users> {

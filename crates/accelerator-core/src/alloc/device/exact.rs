@@ -7,6 +7,7 @@ use crate::alloc::arena::{AllocatedBlock, ArenaId, SegmentState};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, State};
 use crate::alloc::settings::TOO_LARGE;
+use crate::alloc::source::Context;
 use crate::types::{Error, MemPoolId, PoolKind, Result, StreamId};
 
 /// The state of a private pool's memory: the segments of each of its arenas.
@@ -117,6 +118,9 @@ impl DeviceAllocator {
         if self.is_current_captured()? {
             return problem("cannot be set back during a capture");
         }
+        if self.has_captured_users(live)? {
+            return problem("is used by a stream that is being captured");
+        }
         let arenas = self.mem_pools.arenas(state.pool);
         let has_memory = |(id, segments): &(ArenaId, Vec<SegmentState>)| {
             arenas.contains(id) && self.arenas().of(*id).lock().store().has_memory_of(segments)
@@ -133,6 +137,16 @@ impl DeviceAllocator {
             allocated.swap_remove(place);
         }
         if allocated.is_empty() { Ok(()) } else { problem("has live allocations that were not handed over") }
+    }
+
+    /// Returns whether a stream that used one of these blocks is being captured, which cannot be waited for.
+    fn has_captured_users(&self, blocks: &[(ArenaId, BlockId)]) -> Result<bool> {
+        let Context { events, arenas, .. } = &self.memory.context;
+        let users = |(arena, block): &(ArenaId, BlockId)| arenas.of(*arena).lock().store().users_of(*block);
+        let mut users = blocks.iter().flat_map(users);
+        users.try_fold(false, |any, user| {
+            Ok(any || events.is_capturing(user).map_err(|error| self.memory.context.error(error))?)
+        })
     }
 
     /// Returns an error of a pool. Takes the lock of the pools, so no arena may be locked.

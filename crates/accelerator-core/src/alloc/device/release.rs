@@ -4,7 +4,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{ArenaId, FreeSegment};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
-use crate::alloc::settings::share;
+use crate::alloc::settings::{TOO_LARGE, share};
 use crate::sync::primitives::lock;
 use crate::types::{MemPoolId, PoolKind, Result};
 
@@ -130,8 +130,8 @@ impl DeviceAllocator {
             return false;
         }
         let max_split_size = arena.config().max_split_size;
-        if max_split_size == u64::MAX {
-            return false;
+        if max_split_size >= TOO_LARGE {
+            return false; // no block is oversize
         }
         let bytes = wanted.request.size.max(max_split_size);
         let store = arena.store_mut();

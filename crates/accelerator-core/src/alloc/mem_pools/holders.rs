@@ -23,8 +23,8 @@ impl Drop for Keeper<'_> {
 
 impl MemPools {
     /// Adds a use of a pool, which is made if it does not exist: by a handle, a route or a graph. Returns a source that
-    /// the pool does not need, because it has one or has had memory. It is the user's, so the caller drops it with no
-    /// lock held.
+    /// the pool does not need, because it has one, has had memory, or is pausable. It is the user's, so the caller
+    /// drops it with no lock held.
     pub(crate) fn retain(&self, id: MemPoolId, source: Option<Arc<dyn OwnSegments>>) -> Option<Arc<dyn OwnSegments>> {
         retain(&mut lock(&self.0), id, source).1
     }
@@ -57,7 +57,7 @@ impl MemPools {
 
     /// Returns how many handles, routes and graphs use a pool; 0 also if it does not exist.
     pub(crate) fn uses(&self, id: MemPoolId) -> u32 {
-        lock(&self.0).pools.get(&id).map_or(0, |pool| pool.uses)
+        lock(&self.0).pools.get(&id).map_or(0, |pool| u32::try_from(pool.uses).unwrap_or(u32::MAX))
     }
 
     /// Keeps all memory of a pool where it is. Returns `None` if the pool does not exist.
@@ -126,7 +126,7 @@ fn retain(
 ) -> (&mut MemPool, Option<Arc<dyn OwnSegments>>) {
     let pool = state.pools.entry(id).or_default();
     pool.uses += 1;
-    if !pool.arenas.is_empty() || pool.source.is_some() {
+    if !pool.arenas.is_empty() || pool.source.is_some() || pool.pausable {
         return (pool, source);
     }
     pool.source = source;

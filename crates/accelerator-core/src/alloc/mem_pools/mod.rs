@@ -39,9 +39,9 @@ struct MemPool {
     name: Option<Arc<str>>,
     /// The handles, routes and graphs that keep its memory. At 0, the pool is released: it serves no more requests, and
     /// its memory goes back to the driver as it becomes free.
-    uses: u32,
+    uses: u64,
     /// The uses among them that the program counts itself. It cannot take back others, whose holders rely on them.
-    counted: u32,
+    counted: u64,
     /// Requests that are using the pool now. It is not forgotten before they are done.
     requests: u32,
     /// Whether it helps out when the driver has no more memory.
@@ -204,12 +204,14 @@ impl MemPools {
         Ok(None)
     }
 
-    /// Returns the live pools that help out when the driver has no more memory, with their arenas for this stream.
+    /// Returns the live pools that help out when the driver has no more memory, with their arenas for this stream. Not
+    /// those whose free memory replays of a graph use, or which somebody keeps.
     pub(crate) fn on_oom<'a>(&'a self, stream: StreamId, arenas: &'a Arenas) -> Vec<Lease<'a>> {
         let mut state = lock(&self.0);
         let helps = |(id, pool): (&MemPoolId, &MemPool)| {
             let has_arena = pool.arenas.iter().any(|(of, _)| *of == stream || *of == StreamId::SHARED);
-            (pool.use_on_oom && pool.uses > 0 && has_arena).then_some(*id)
+            let may_help = pool.use_on_oom && pool.uses > 0 && pool.graphs == 0 && pool.keepers == 0;
+            (may_help && has_arena).then_some(*id)
         };
         let helping: Vec<_> = state.pools.iter().filter_map(helps).collect();
         helping.into_iter().filter_map(|id| self.lease(&mut state, id, stream, arenas)).collect()

@@ -1,6 +1,7 @@
 //! What every source uses: the driver, the arenas, and charges for memory that is being requested.
 
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, DetachedSegment};
 use crate::alloc::arenas::{Arenas, Entered, Parameters};
@@ -185,15 +186,21 @@ impl Context {
             }
         }
         drop(arena);
-        let mut bytes = 0;
+        let (mut bytes, mut panicked) = (0, None);
         for (detached, _returning) in segments {
             let (holder, size) = ((detached.private.pool, detached.pool), detached.size);
             match detached.private.source.clone() {
-                Some(source) => source.dealloc(detached),
+                // The program's source may panic. The other segments go back all the same.
+                Some(source) => {
+                    panicked = catch_unwind(AssertUnwindSafe(|| source.dealloc(detached))).err().or(panicked);
+                }
                 None => self.driver.dealloc(detached),
             }
             self.arenas.statistics().segment_released(&config, holder, size);
             bytes += size;
+        }
+        if let Some(panicked) = panicked {
+            resume_unwind(panicked);
         }
         bytes
     }

@@ -1,0 +1,112 @@
+//! Memory of private pools that others get when the driver has none, and pools that are set back meanwhile.
+#![allow(unsafe_code, reason = "replays a graph")]
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use accelerator_conformance::{Faulty, Sim};
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, Backend, CaptureMode, ContextsOf, Error, Graph, HistoryContext, MIB,
+    MemPool, MemPoolOptions, Recording, Stream,
+};
+use accelerator_host::Host;
+
+fn device<B: Backend>(backend: B, settings: &str) -> &'static Accelerator<B> {
+    Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings).unwrap()).unwrap()
+}
+
+fn pool_that_helps<B: Backend>(device: &'static Accelerator<B>) -> MemPool<B> {
+    MemPool::new(device, MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() }).unwrap()
+}
+
+fn allocate_in<B: Backend>(
+    device: &'static Accelerator<B>,
+    pool: &MemPool<B>,
+    stream: Stream<B>,
+    bytes: u64,
+) -> Allocation<B> {
+    let _guard = pool.use_pool();
+    device.allocator().allocate(NonZeroU64::new(bytes).unwrap(), stream).unwrap()
+}
+
+/// A replay wrote into the buffer of a request that had nothing to do with the graph.
+#[test]
+fn memory_that_replays_write_helps_nobody_out() {
+    let device = device(Host::new(0, 32 * MIB), "");
+    let stream = device.stream(0).unwrap();
+    let pool = pool_that_helps(device);
+    let mut graph = Graph::new(device).unwrap();
+    graph.capture_begin(stream, Some(pool.id()), CaptureMode::Relaxed).unwrap();
+    {
+        let _guard = pool.use_pool();
+        device.allocate(20 * MIB, stream).unwrap().fill(1, stream).unwrap();
+    }
+    graph.capture_end().unwrap();
+    let helped = device.allocate(18 * MIB, stream);
+    assert!(matches!(helped, Err(Error::OutOfMemory(_))), "{helped:?}");
+    // SAFETY: All memory of the graph is in its pool, and no other work uses it.
+    unsafe { graph.replay(stream) }.unwrap();
+    drop(graph);
+    drop(device.allocate(18 * MIB, stream).unwrap());
+}
+
+/// How many frees have asked for a context since the pool is set back; 100 before.
+static FREES: AtomicU32 = AtomicU32::new(100);
+static REQUESTS: AtomicU32 = AtomicU32::new(0);
+
+/// Holds up the second free of a pool that is set back until another request is over.
+fn hold_up() -> Option<HistoryContext> {
+    if FREES.fetch_add(1, Ordering::SeqCst) == 1 {
+        wait_until(|| REQUESTS.load(Ordering::SeqCst) > 0);
+    }
+    None
+}
+
+fn wait_until(is_true: impl Fn() -> bool) {
+    let waits = (0..1000).take_while(|_| !is_true());
+    assert!(waits.inspect(|_| thread::sleep(Duration::from_millis(10))).count() < 1000, "it takes too long");
+}
+
+/// All allocations were gone, although nobody had made a request to the pool.
+#[test]
+fn a_pool_that_is_set_back_helps_nobody_out() {
+    let device = device(Sim::new(100 * MIB), "");
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: Some(hold_up) }));
+    let pool = pool_that_helps(device);
+    let live: Vec<_> = (0..2).map(|_| allocate_in(device, &pool, stream, 30 * MIB)).collect();
+    let checkpoint = allocator.checkpoint_pool(pool.id()).unwrap();
+    FREES.store(0, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let restoring = scope.spawn(|| allocator.restore_pool(&checkpoint, live).map_err(Error::from));
+        wait_until(|| FREES.load(Ordering::SeqCst) == 2);
+        let _rest = device.allocate(40 * MIB, stream).unwrap();
+        let requested = device.allocate(30 * MIB, stream); // as much as is free in the pool just then
+        REQUESTS.store(1, Ordering::SeqCst);
+        assert_eq!(restoring.join().unwrap().unwrap().len(), 2);
+        assert!(matches!(requested, Err(Error::OutOfMemory(_))), "{requested:?}");
+    });
+}
+
+/// The use could not be awaited, and all allocations were gone.
+#[test]
+fn allocations_stay_if_a_stream_that_used_them_is_captured() {
+    let device = device(Faulty::new(Host::new(0, 100 * MIB)), "");
+    let (allocator, stream, user) = (device.allocator(), device.stream(0).unwrap(), device.stream(0).unwrap());
+    let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+    let live = vec![allocate_in(device, &pool, stream, MIB), allocate_in(device, &pool, stream, MIB)];
+    let checkpoint = allocator.checkpoint_pool(pool.id()).unwrap();
+    allocator.record_use(&live[1], user).unwrap();
+    let mut graph = Graph::new(device).unwrap();
+    thread::scope(|scope| {
+        // On another thread, so that the current stream of this one is not captured.
+        scope.spawn(|| graph.capture_begin(user, None, CaptureMode::Relaxed).unwrap());
+    });
+    let refused = allocator.restore_pool(&checkpoint, live).unwrap_err();
+    assert!(matches!(refused.error, Error::MemPool { .. }), "{refused}");
+    assert_eq!(refused.allocations.len(), 2);
+    graph.capture_end().unwrap();
+    assert_eq!(allocator.restore_pool(&checkpoint, refused.allocations).unwrap().len(), 2);
+}
