@@ -142,6 +142,9 @@ impl<B: Backend> Graph<B> {
     ///   stream has done the work. None of it is [paused](crate::MemPool::pause), nor begins to be during the call:
     ///   only for the graph's own pools is this checked.
     /// * Work on other streams that uses the same memory, or memory of the same pools, is ordered before or after it.
+    /// * Nobody relies on the contents of memory that a pool of the graph with
+    ///   [`use_on_oom`](crate::MemPoolOptions::use_on_oom) has lent to a request outside of the pool: as in PyTorch, it
+    ///   may be memory that the replay writes.
     /// * Once the graph is reset or dropped, the memory of its pools goes back in the next call, on any thread, that
     ///   gives memory back to the driver. The work is done before. Such calls are
     ///   [`empty_cache`](crate::CachingAllocator::empty_cache),

@@ -23,7 +23,8 @@ pub struct MemPoolOptions {
     /// What messages, reports and snapshots call the pool, such as `weights`. It has 1 to 100 visible characters, with
     /// spaces only between them. Several pools may have the same name.
     pub name: Option<Arc<str>>,
-    /// Whether the pool's free blocks serve requests outside of private pools when the driver has no more memory.
+    /// Whether the pool's free blocks serve requests outside of private pools when the driver has no more memory. Not
+    /// for pools of graphs, whose replays write to free memory, too.
     pub use_on_oom: bool,
     /// Whether free blocks are handed out whole, and each new segment to one request.
     pub no_split: bool,

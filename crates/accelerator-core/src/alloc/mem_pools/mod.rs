@@ -205,12 +205,12 @@ impl MemPools {
     }
 
     /// Returns the live pools that help out when the driver has no more memory, with their arenas for this stream. Not
-    /// those whose free memory replays of a graph use, or which somebody keeps.
+    /// those which somebody keeps.
     pub(crate) fn on_oom<'a>(&'a self, stream: StreamId, arenas: &'a Arenas) -> Vec<Lease<'a>> {
         let mut state = lock(&self.0);
         let helps = |(id, pool): (&MemPoolId, &MemPool)| {
             let has_arena = pool.arenas.iter().any(|(of, _)| *of == stream || *of == StreamId::SHARED);
-            let may_help = pool.use_on_oom && pool.uses > 0 && pool.graphs == 0 && pool.keepers == 0;
+            let may_help = pool.use_on_oom && pool.uses > 0 && pool.keepers == 0;
             (may_help && has_arena).then_some(*id)
         };
         let helping: Vec<_> = state.pools.iter().filter_map(helps).collect();
