@@ -2,9 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
-use accelerator_conformance::Sim;
+use accelerator_conformance::{Call, Faulty, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, ContextsOf, HistoryContext, Keep, MIB, MemPool, MemPoolOptions, MemPoolRequests,
     Recording,
@@ -186,4 +189,40 @@ fn a_context_whose_capture_panics_costs_no_memory() {
     assert_eq!(device.allocator().statistics().active.all.current, 0);
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);
+}
+
+static EXPANDING: OnceLock<&'static Accelerator<Faulty<Sim>>> = OnceLock::new();
+
+/// Gives the cache back when it is dropped.
+struct Empties;
+
+impl Drop for Empties {
+    fn drop(&mut self) {
+        EXPANDING.get().unwrap().allocator().empty_cache().unwrap();
+    }
+}
+
+/// It was dropped under the lock of the stream's reserved ranges, for which it then waited itself.
+#[test]
+fn a_context_that_gives_the_cache_back_is_dropped_under_no_lock_of_a_request_that_had_to_wait() {
+    let config = AllocatorConfig::default().updated("expandable_segments:True").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, config).unwrap();
+    EXPANDING.get_or_init(|| device);
+    let stream = device.default_stream();
+    let allocate = move || device.allocate(4 * MIB, stream).unwrap();
+    // Three entries are kept. The first two are those of a free, whose context they alone have in the end.
+    let capture = Some((|| Some(Arc::new(Empties) as HistoryContext)) as fn() -> _);
+    let recording = Recording { max_entries: 3, contexts: ContextsOf::All, capture };
+    device.allocator().record_history(Some(recording));
+    drop(device.allocate(512, stream).unwrap());
+    let gate = device.backend().gate(Call::Create);
+    let growing = thread::spawn(allocate);
+    assert!(gate.wait_reached(Duration::from_secs(10)));
+    let (done, is_done) = channel();
+    thread::spawn(move || done.send(allocate()));
+    thread::sleep(Duration::from_millis(100)); // it waits for the pages of the other by then
+    gate.open();
+    let served = [growing.join().unwrap(), is_done.recv_timeout(Duration::from_secs(10)).unwrap()];
+    assert_eq!(device.backend().used(), 20 * MIB, "from the same page, and the first one has gone back");
+    drop(served);
 }

@@ -51,15 +51,13 @@ impl Arenas {
 
     /// Searches the cache on the slow path. If it returns a block, the call is complete.
     pub(crate) fn search(&self, arena: Guard<'_, Arena>, parameters: &Parameters) -> Option<AllocatedBlock> {
-        let kind = parameters.request.pool;
-        let clock = self.tick(&arena, kind);
-        let mut entered = self.enter(arena);
-        let found = entered.take(parameters, clock);
+        let (entered, found) = self.searched(arena, parameters);
         drop(entered.leave()); // as in `drop_discarded`, without locking again
         found
     }
 
     /// Searches an arena of a private pool for another pool's request, which gets no block of an expandable segment.
+    /// Discarded contexts stay with the recorder, as in [`search_again`](Self::search_again).
     pub(crate) fn search_outside_pages(
         &self,
         arena: Guard<'_, Arena>,
@@ -67,14 +65,25 @@ impl Arenas {
     ) -> Option<AllocatedBlock> {
         let clock = self.clock(parameters.request.pool);
         let mut entered = self.enter(arena);
-        let found = entered.take_by(parameters, |arena| arena.take_outside_pages(&parameters.request, clock));
-        drop(entered.leave()); // as in `drop_discarded`, without locking again
-        found
+        entered.take_by(parameters, |arena| arena.take_outside_pages(&parameters.request, clock))
     }
 
-    /// Searches again after something has changed.
+    /// Searches again after something has changed, within a call that is not over: it may hold locks, and have steps in
+    /// flight. So discarded contexts stay with the recorder until the call [drops them](Self::drop_discarded) at its
+    /// end.
     pub(crate) fn search_again(&self, parameters: &Parameters) -> Option<AllocatedBlock> {
-        self.search(self.of(parameters.arena).lock(), parameters)
+        self.searched(self.of(parameters.arena).lock(), parameters).1
+    }
+
+    fn searched<'a>(
+        &'a self,
+        arena: Guard<'a, Arena>,
+        parameters: &Parameters,
+    ) -> (Entered<'a>, Option<AllocatedBlock>) {
+        let clock = self.tick(&arena, parameters.request.pool);
+        let mut entered = self.enter(arena);
+        let found = entered.take(parameters, clock);
+        (entered, found)
     }
 }
 
