@@ -284,3 +284,48 @@ fn a_pool_is_resumed_although_the_handle_that_paused_it_is_gone() {
     device.synchronize().unwrap();
     drop(buffer);
 }
+
+/// The limit refused the pages that the driver had taken before it refused one, and the pool stayed paused.
+#[test]
+fn a_pause_that_fails_is_undone_above_a_lowered_limit() {
+    let device = device();
+    let (pool, stream) = (pausable(device), device.default_stream());
+    let mut buffer = {
+        let _guard = pool.use_pool();
+        device.allocate(50 * MIB, stream).unwrap()
+    };
+    buffer.fill(1, stream).unwrap();
+    device.allocator().set_memory_fraction(0.1).unwrap();
+    let mut undone = 0;
+    for call in 1.. {
+        device.backend().start_log();
+        device.backend().fail_call(call, DriverErrorKind::Other);
+        let paused = pool.pause(Keep::Host);
+        device.backend().clear_failures();
+        undone += u32::from(device.backend().take_log().contains(&Call::Map));
+        if paused.is_ok() {
+            break;
+        }
+        assert!(!pool.is_paused(), "call {call}: {paused:?}");
+        check(&buffer, 1);
+    }
+    assert!(undone > 0, "no pages came back");
+    assert!(matches!(pool.resume(), Err(Error::OutOfMemory(_))), "the limit holds for a resume");
+    device.allocator().set_memory_fraction(1.0).unwrap();
+    let _ = pool.resume().unwrap();
+    check(&buffer, 1);
+    assert_eq!(device.allocator().statistics().paused_bytes, 0);
+}
+
+/// A resume that needed nothing was refused.
+#[test]
+fn a_pool_without_memory_is_resumed_above_a_lowered_limit() {
+    let device = device();
+    let pool = pausable(device);
+    drop(filled(device, &pool, 1));
+    let live = device.allocate(50 * MIB, device.default_stream()).unwrap();
+    assert_eq!(pool.pause(Keep::Nothing).unwrap().bytes, 0);
+    device.allocator().set_memory_fraction(0.1).unwrap();
+    assert_eq!(pool.resume().unwrap().bytes, 0);
+    drop(live);
+}

@@ -4,7 +4,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
 use crate::alloc::mem_pools::Keeper;
-use crate::alloc::source::Failure;
+use crate::alloc::source::{Failure, Limits};
 use crate::sync::Step;
 use crate::sync::primitives::lock;
 use crate::types::{Error, MemPoolId, OutOfMemoryCause, Result};
@@ -83,7 +83,7 @@ impl DeviceAllocator {
     pub(crate) fn give_pages_back(&self, id: MemPoolId) -> Result<()> {
         let arenas = self.mem_pools.arenas(id);
         self.memory.pause(&arenas).inspect_err(|_| {
-            let _ = self.memory.resume(&arenas);
+            let _ = self.memory.resume(&arenas, Limits::Lifted);
         })
     }
 
@@ -95,11 +95,11 @@ impl DeviceAllocator {
     /// driver takes are away again then.
     pub(crate) fn take_pages_again(&self, id: MemPoolId) -> Result<()> {
         let arenas = self.mem_pools.arenas(id);
-        let mut resumed = self.memory.resume(&arenas);
+        let mut resumed = self.memory.resume(&arenas, Limits::Hold);
         if matches!(resumed, Err(Failure::Refused(_))) {
             let _ = self.memory.pause(&arenas);
             if self.release_all().is_ok() {
-                resumed = self.memory.resume(&arenas);
+                resumed = self.memory.resume(&arenas, Limits::Hold);
             }
         }
         let failure = match resumed {

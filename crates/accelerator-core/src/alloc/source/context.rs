@@ -119,6 +119,13 @@ impl Context {
         Ok(Charge { context: self, bytes, _requesting: self.requesting.begin() })
     }
 
+    /// Charges bytes that are about to be requested from the driver, whatever the limits are: memory that is only taken
+    /// back.
+    pub(super) fn charge_without_limit(&self, bytes: u64) -> Charge<'_> {
+        self.arenas.statistics().charged += bytes;
+        Charge { context: self, bytes, _requesting: self.requesting.begin() }
+    }
+
     /// Returns how much may be charged ahead of the driver: with `throw_on_cudamalloc_oom`, the share of the device
     /// that the current settings allow.
     fn allowed(&self, arena: ArenaId) -> u64 {

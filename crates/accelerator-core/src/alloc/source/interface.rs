@@ -91,9 +91,18 @@ pub(crate) trait Source: Send + Sync {
     ///
     /// # Errors
     /// [`Failure`](super::context::Failure). The rest of the pages stays paused then.
-    fn resume(&self, _context: &Context, _arena: ArenaId) -> Grown<()> {
+    fn resume(&self, _context: &Context, _arena: ArenaId, _limits: Limits) -> Grown<()> {
         Ok(())
     }
+}
+
+/// Whether the limits on memory hold for paused pages that come back.
+#[derive(Clone, Copy)]
+pub(crate) enum Limits {
+    Hold,
+    /// The pages went just now, in a pause that failed. A lower limit than before takes no memory from a program, so it
+    /// does not take these either.
+    Lifted,
 }
 
 /// A request that no free block serves.

@@ -3,7 +3,7 @@
 use super::compact::CompactSource;
 use super::context::{Context, Grown};
 use super::expandable::Expandable;
-use super::interface::{Entry, Source, Wanted};
+use super::interface::{Entry, Limits, Source, Wanted};
 use super::segments::Segments;
 use crate::alloc::arena::{Arena, ArenaId};
 use crate::alloc::arenas::Parameters;
@@ -103,9 +103,9 @@ impl Memory {
     }
 
     /// Maps new pages at the addresses of paused pages of these arenas.
-    pub(crate) fn resume(&self, arenas: &[ArenaId]) -> Grown<()> {
+    pub(crate) fn resume(&self, arenas: &[ArenaId], limits: Limits) -> Grown<()> {
         let mut all = arenas.iter().flat_map(|arena| self.sources.iter().map(|source| (source, *arena)));
-        all.try_for_each(|(source, arena)| source.resume(&self.context, arena))
+        all.try_for_each(|(source, arena)| source.resume(&self.context, arena, limits))
     }
 
     fn release_from<'a, I: Iterator<Item = &'a OwnedLock<Arena>>>(

@@ -14,5 +14,5 @@ mod segments;
 pub use self::compact::ChunkLengths;
 pub(crate) use self::compact::Compact;
 pub(crate) use self::context::{Context, Failure, Grown};
-pub(crate) use self::interface::{Entry, Wanted};
+pub(crate) use self::interface::{Entry, Limits, Wanted};
 pub(crate) use self::memory::Memory;

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use self::turns::Turns;
 use super::context::{Charge, Context, Grown};
-use super::interface::{Source, Wanted};
+use super::interface::{Limits, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::{Entered, Parameters, settled};
 use crate::alloc::blocks::{Base, BlockId, PageRange};
@@ -158,8 +158,8 @@ impl Source for Expandable {
         self.give_pages_back(context, arena).map_err(|error| context.error(error))
     }
 
-    fn resume(&self, context: &Context, arena: ArenaId) -> Grown<()> {
-        self.take_pages_again(context, arena)
+    fn resume(&self, context: &Context, arena: ArenaId, limits: Limits) -> Grown<()> {
+        self.take_pages_again(context, arena, limits)
     }
 }
 

@@ -4,6 +4,7 @@ use super::Expandable;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
 use crate::alloc::source::context::{Context, Grown};
+use crate::alloc::source::interface::Limits;
 use crate::sync::primitives::lock;
 use crate::types::{DriverResult, OutOfMemoryCause};
 
@@ -24,10 +25,17 @@ impl Expandable {
     }
 
     /// Maps new pages where those were that went back. If the driver refuses one, that and all later ones stay away.
-    pub(super) fn take_pages_again(&self, context: &Context, arena: ArenaId) -> Grown<()> {
+    pub(super) fn take_pages_again(&self, context: &Context, arena: ArenaId, limits: Limits) -> Grown<()> {
         let Some(driver) = context.driver.address_space() else { return Ok(()) };
         let mut mappings = lock(self.mappings(arena));
-        let mut charge = context.charge(arena, mappings.asleep())?;
+        let asleep = mappings.asleep();
+        if asleep == 0 {
+            return Ok(()); // a charge of nothing would be refused above a limit that was lowered
+        }
+        let mut charge = match limits {
+            Limits::Hold => context.charge(arena, asleep)?,
+            Limits::Lifted => context.charge_without_limit(asleep),
+        };
         let (bytes, result) = mappings.with(driver).wake();
         charge.use_up(bytes);
         context.arenas.statistics().resumed(bytes);
