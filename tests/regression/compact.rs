@@ -1,7 +1,7 @@
 //! Bugs that a review of the policy `compact` found.
 
 use accelerator_conformance::{Call, Faulty, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB};
+use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause};
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
@@ -56,4 +56,21 @@ fn emptying_the_cache_reports_an_event_that_cannot_be_recorded() {
     assert!(matches!(device.allocator().empty_cache(), Err(Error::Driver { .. })));
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);
+}
+
+/// Memory was made in one address range after another, all too short for the request, until the device was full.
+#[test]
+fn a_request_longer_than_any_address_range_takes_no_memory() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Sim::new(GIB).with_largest_reservation(80 * MIB), 0, settings).unwrap();
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    drop(device.allocate(40 * MIB, stream).unwrap());
+    let Err(Error::OutOfMemory(report)) = device.allocate(100 * MIB, stream) else { unreachable!("it does not fit") };
+    assert_eq!(report.cause, OutOfMemoryCause::AddressSpace);
+    assert_eq!(allocator.statistics().reserved_bytes.all.peak, 40 * MIB as i64);
+    // A request that fits into a range, but not behind the memory in use there, gets a range of its own.
+    let live = device.allocate(50 * MIB, stream).unwrap();
+    let other = device.allocate(70 * MIB, stream).unwrap();
+    assert_eq!(allocator.statistics().reserved_bytes.all.peak, 120 * MIB as i64);
+    drop((live, other));
 }

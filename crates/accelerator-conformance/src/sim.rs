@@ -34,6 +34,7 @@ pub struct Sim {
     fail_allocs: AtomicU64,
     maps: bool,
     maps_twice: bool,
+    largest_reservation: u64,
     memory: Mutex<Memory>,
     captures: Arc<Captures<()>>,
 }
@@ -98,6 +99,7 @@ impl Sim {
             fail_allocs: AtomicU64::new(0),
             maps: true,
             maps_twice: true,
+            largest_reservation: u64::MAX,
             memory: Mutex::new(memory),
             captures: Arc::default(),
         }
@@ -120,6 +122,12 @@ impl Sim {
     /// returns false, and a second mapping is rejected.
     pub fn without_second_mappings(mut self) -> Self {
         self.maps_twice = false;
+        self
+    }
+
+    /// Limits each reservation of address space to this many bytes, as some drivers do.
+    pub fn with_largest_reservation(mut self, bytes: u64) -> Self {
+        self.largest_reservation = bytes;
         self
     }
 

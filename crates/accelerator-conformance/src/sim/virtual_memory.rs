@@ -49,6 +49,9 @@ unsafe impl VirtualMemory<SimPtr> for Sim {
         self.calls.count(Call::Reserve);
         whole_pages(Call::Reserve, len)?;
         let exhausted = failure(Call::Reserve, DriverErrorKind::OutOfMemory, "out of address space");
+        if len.get() > self.largest_reservation {
+            return Err(exhausted);
+        }
         let pager = &mut self.memory().pager;
         let at = pager.next_address;
         pager.next_address = at.checked_add(len.get()).ok_or(exhausted)?;

@@ -88,7 +88,7 @@ impl<'a> Mapper<'a> {
         loop {
             match self.next_action(self.abilities(waits), wanted, effort) {
                 Action::Done(block) => return Ok(block),
-                Action::Grow(lens) if has_chunks => drop(self.make_chunks(wanted, &lens)?),
+                Action::Grow(lens) if has_chunks => drop(self.make_chunks(wanted, &lens, wanted.request.size)?),
                 Action::Grow(lens) => self.make_segment(wanted, lens.iter().sum())?,
                 Action::Exchange(chunks) if has_chunks => {
                     // Chunks that could not go back are free memory, as before.
@@ -166,12 +166,13 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Makes chunks at the end of the owner's range, as free memory. Returns their start position.
-    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Grown<u64> {
+    /// Makes chunks at the end of the owner's range, as free memory. A range that is reserved for them has space for
+    /// `least` bytes. Returns their start position.
+    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64], least: u64) -> Grown<u64> {
         let context = self.context;
         let len = lens.iter().sum();
         let mut charge = context.charge(self.arena, len)?;
-        let range = self.range_with_space(wanted, len)?;
+        let range = self.range_with_space(wanted, len, least)?;
         let (ReservedRange { segment, end: offset, .. }, start) =
             self.in_arena(|compact| (compact.ranges[range], compact.end_of(range)));
         let (made, result) = self.mappings().make((segment, offset), lens);
@@ -193,8 +194,10 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Returns the index of an owner's range with space for this many more bytes; reserves one if there is none.
-    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Grown<usize> {
+    /// Returns the index of an owner's range with space for this many more bytes. If there is none, reserves one, which
+    /// has space for `least` bytes, too: a request that only adds what the free end of the old range lacks cannot use
+    /// that in a new one. If it then lacked space again, it would make memory in one range after another.
+    fn range_with_space(&mut self, wanted: &Parameters, len: u64, least: u64) -> Grown<usize> {
         let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
         let newest = self.in_arena(|compact| {
             let range = compact.range(compact.owner(stream), pool)?;
@@ -204,7 +207,8 @@ impl<'a> Mapper<'a> {
             return Ok(range);
         }
         let page = self.context.address_space().granularity();
-        let segment = self.context.reserve(wanted, len, Some(page), &mut self.mapped.mappings)?;
+        let least = len.max(least);
+        let segment = self.context.reserve(wanted, least, Some(page), &mut self.mapped.mappings)?;
         Ok(self.in_arena(|compact| {
             let owner = compact.owner(stream);
             compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
@@ -243,7 +247,7 @@ impl<'a> Mapper<'a> {
         if made.is_empty() {
             return Ok(Some(chunks));
         }
-        let start = self.make_chunks(wanted, made)?;
+        let start = self.make_chunks(wanted, made, 0)?;
         let mut position = start;
         for (number, len) in made.iter().enumerate() {
             chunks.insert(behind + number, (position, *len));
