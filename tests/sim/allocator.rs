@@ -86,11 +86,13 @@ fn one_reservation() -> Result<(), Failed> {
 
 fn little_address_space() -> Result<(), Failed> {
     use DriverErrorKind::{Other, OutOfMemory};
-    // The device has 160 MiB, so 180 MiB are reserved, or 80 MiB, or 40 MiB: whole pages of 20 MiB.
+    // The device has 160 MiB, so 180 MiB are reserved, or 80 MiB, or 40 MiB, and last what the request needs: whole
+    // pages of 20 MiB.
     for (kind, refused, requested, is_served) in [
         (OutOfMemory, 1, 80, true),
         (OutOfMemory, 2, 40, true),
-        (OutOfMemory, 2, 81, false), // the second attempt, when the cache is empty, is refused, too
+        (OutOfMemory, 1, 81, true),  // 100 MiB, between two halvings
+        (OutOfMemory, 4, 81, false), // the second attempt, when the cache is empty, is refused, too
         (Other, 1, 20, false),
     ] {
         let device = device(Faulty::new(Sim::new(160 * MIB)), "expandable_segments:True")?;

@@ -27,8 +27,8 @@ pub(crate) struct Context {
     pub(crate) requesting: InFlight,
 }
 
-/// Reserves a range of `len` bytes. If there is too little address space, the range is half as long, and so on, but not
-/// shorter than `least` bytes. Returns its start and length.
+/// Reserves a range of `len` bytes. If there is too little address space, the range is half as long, and so on, and
+/// last as long as `least` bytes need. Returns its start and length. All lengths are whole pages.
 fn reserve_up_to(
     driver: &dyn AddressSpace,
     mut len: NonZeroU64,
@@ -40,9 +40,9 @@ fn reserve_up_to(
             Ok(base) => return Ok((base, len)),
             Err(error) => error,
         };
-        let half = NonZeroU64::new(len.get() / 2 / page * page.get()).filter(|half| half.get() >= least);
-        let Some(half) = half.filter(|_| error.kind == DriverErrorKind::OutOfMemory) else { return Err(error) };
-        len = half;
+        let shorter = NonZeroU64::new((len.get() / 2 / page * page.get()).max(least)).filter(|shorter| *shorter < len);
+        let Some(shorter) = shorter.filter(|_| error.kind == DriverErrorKind::OutOfMemory) else { return Err(error) };
+        len = shorter;
     }
 }
 
