@@ -4,11 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, MemPool,
-    MemPoolOptions, MemPoolRequests, Recording, TraceAction,
+    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, Error, GIB, HistoryAction, MIB, MemPool,
+    MemPoolOptions, MemPoolRequests, OutOfMemoryCause, Recording, TraceAction,
 };
 use accelerator_host::{Host, launch};
 use tracing::span::{Attributes, Id, Record};
@@ -207,4 +208,35 @@ fn a_checkpoint_with_a_gap_is_restored_when_the_gap_is_filled() {
     assert_eq!(restored.iter().map(|block| block.ptr()).collect::<Vec<_>>(), addresses);
     restored.into_iter().for_each(|block| allocator.free(block).unwrap());
     drop(route);
+}
+
+/// Each time that another thread took the free memory next to pages that were being mapped, more pages were mapped, all
+/// for one charge.
+#[test]
+fn the_limit_holds_although_other_threads_take_what_is_next_to_new_pages() {
+    let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,large_segment_size_mb:40");
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    allocator.set_memory_fraction(140.0 / 1024.0).unwrap();
+    let page = || device.allocate(40 * MIB, stream).unwrap();
+    drop(page());
+    // The request needs the free page and a new one. While that is mapped, the free one is taken, and so on.
+    let gate = device.backend().gate(Call::Create);
+    thread::scope(|scope| {
+        let growing = scope.spawn(|| device.allocate(80 * MIB, stream).map(drop));
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        let first = page();
+        let next = device.backend().gate(Call::Create);
+        gate.open();
+        assert!(next.wait_reached(Duration::from_secs(10)));
+        let second = page();
+        next.open();
+        let Err(Error::OutOfMemory(report)) = growing.join().unwrap() else { unreachable!("the limit was exceeded") };
+        assert_eq!(report.cause, OutOfMemoryCause::Limit);
+        drop((first, second));
+    });
+    assert_eq!(allocator.statistics().reserved_bytes.all.peak, 120 * MIB as i64);
+    drop(device.allocate(80 * MIB, stream).unwrap());
+    allocator.empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+    drop(device.allocate(140 * MIB, stream).unwrap()); // nothing stays charged
 }

@@ -56,6 +56,11 @@ impl Mappings {
         self.ranges.iter().map(|range| range.segment).collect()
     }
 
+    /// Returns the page size of a segment.
+    pub(crate) fn page(&self, segment: SegmentId) -> NonZeroU64 {
+        self.range(segment).page
+    }
+
     /// Returns the number of bytes that are asleep.
     pub(crate) fn asleep(&self) -> u64 {
         self.asleep.values().map(|len| len.get()).sum()

@@ -35,6 +35,7 @@ fn reserve_up_to(
     least: u64,
     page: NonZeroU64,
 ) -> DriverResult<(Base, NonZeroU64)> {
+    let least = least.div_ceil(page.get()).saturating_mul(page.get());
     loop {
         let error = match driver.reserve(len) {
             Ok(base) => return Ok((base, len)),
@@ -62,6 +63,13 @@ impl Charge<'_> {
         let used = bytes.min(self.bytes);
         self.bytes -= used;
         used
+    }
+
+    /// Charges more bytes, within the same limits.
+    pub(super) fn extend(&mut self, arena: ArenaId, bytes: u64) -> Grown<()> {
+        let mut more = self.context.charge(arena, bytes)?;
+        self.bytes += std::mem::take(&mut more.bytes);
+        Ok(())
     }
 }
 

@@ -50,6 +50,8 @@ impl Source for Expandable {
             return Ok(block);
         }
         let mut mapped = None;
+        let mut total = 0;
+        let mut covered = wanted.segment_size;
         loop {
             let range = match next(context, mapped.take(), wanted, &mut charge) {
                 Ok(block) => return Ok(block),
@@ -59,6 +61,14 @@ impl Source for Expandable {
                     continue;
                 }
             };
+            // As in PyTorch, the charge does not cover what the request is rounded up by to whole pages. A plan maps no
+            // more than that. But if other threads take memory that it relied on, new pages replace that.
+            covered = covered.max(wanted.parameters.request.size.next_multiple_of(mappings.page(range.segment).get()));
+            total += range.len;
+            if total > covered {
+                charge.extend(wanted.parameters.arena, total - covered)?;
+                covered = total;
+            }
             let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
             mapped = (len > 0).then_some(PageRange { len, ..range });
             let Err(error) = done else { continue };
