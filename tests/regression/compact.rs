@@ -1,7 +1,14 @@
 //! Bugs that a review of the policy `compact` found.
 
-use accelerator_conformance::{Call, Faulty, Sim};
-use accelerator_core::{Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use accelerator_conformance::{Call, Faulty, Gate, Sim};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB, MemPool, MemPoolOptions,
+    OutOfMemoryCause,
+};
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
@@ -73,4 +80,41 @@ fn a_request_longer_than_any_address_range_takes_no_memory() {
     let other = device.allocate(70 * MIB, stream).unwrap();
     assert_eq!(allocator.statistics().reserved_bytes.all.peak, 120 * MIB as i64);
     drop((live, other));
+}
+
+/// Another request, for which there was too little memory, had some pages and had not given them back yet.
+#[test]
+fn a_request_waits_for_the_pages_of_one_in_another_pool_that_lacks_others() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+    let (driver, stream) = (device.backend(), device.default_stream());
+    let live = device.allocate(50 * MIB, stream).unwrap();
+    let pools = [(); 2].map(|()| MemPool::new(device, MemPoolOptions::default()).unwrap());
+    let reached = |gate: &Gate| assert!(gate.wait_reached(Duration::from_secs(10)));
+    let allocate = |pool: usize, mib| {
+        let _guard = pools[pool].use_pool();
+        device.allocate(mib * MIB, stream)
+    };
+    let (done, is_done) = channel();
+    thread::scope(|scope| {
+        // The request finds no memory at first, in three attempts. It is held up before the next one.
+        (0..3).for_each(|_| driver.fail_next(Call::Create, DriverErrorKind::OutOfMemory));
+        let mut last = driver.gate(Call::MemoryInfo);
+        scope.spawn(|| done.send(allocate(0, 40)));
+        for _ in 0..3 {
+            reached(&last);
+            last = driver.gate(Call::MemoryInfo); // opens the one before
+        }
+        reached(&last);
+        let other = driver.gate(Call::Destroy);
+        let in_vain = scope.spawn(|| allocate(1, 60).map(drop));
+        reached(&other);
+        last.open();
+        let early = is_done.recv_timeout(Duration::from_millis(200));
+        other.open();
+        in_vain.join().unwrap().unwrap_err();
+        let served = early.or_else(|_| is_done.recv_timeout(Duration::from_secs(10)));
+        drop(served.unwrap().unwrap());
+    });
+    drop(live);
 }

@@ -285,6 +285,36 @@ fn a_pool_is_resumed_although_the_handle_that_paused_it_is_gone() {
     drop(buffer);
 }
 
+/// It found no memory while the resumed pool, for which there was too little, had not given back what it had got.
+#[test]
+fn a_request_waits_for_the_pages_of_a_resumed_pool_that_lacks_others() {
+    let config = AllocatorConfig::default().updated("expandable_segments:True").unwrap();
+    let device = Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, config).unwrap();
+    let pool = pausable(device);
+    let buffer = {
+        let _guard = pool.use_pool();
+        device.allocate(60 * MIB, device.default_stream()).unwrap()
+    };
+    let _ = pool.pause(Keep::Nothing).unwrap();
+    let taken = device.allocate(60 * MIB, device.default_stream()).unwrap();
+    let gate = device.backend().gate(Call::Destroy);
+    thread::scope(|scope| {
+        let resuming = scope.spawn(|| pool.resume().map(drop));
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        let (done, is_done) = channel();
+        let own = device.stream(0).unwrap();
+        scope.spawn(move || done.send(device.allocate(40 * MIB, own)));
+        let early = is_done.recv_timeout(Duration::from_millis(200));
+        gate.open();
+        resuming.join().unwrap().unwrap_err();
+        let served = early.or_else(|_| is_done.recv_timeout(Duration::from_secs(10)));
+        drop(served.unwrap().unwrap());
+    });
+    drop(taken);
+    let _ = pool.resume().unwrap();
+    drop(buffer);
+}
+
 /// The limit refused the pages that the driver had taken before it refused one, and the pool stayed paused.
 #[test]
 fn a_pause_that_fails_is_undone_above_a_lowered_limit() {

@@ -46,7 +46,7 @@ const LAYERS: [Layers; 4] = [
     },
     Layers {
         folder: &["alloc", "source"],
-        rows: &[&["context"], &["interface"], &["compact", "expandable", "segments"], &["memory"]],
+        rows: &[&["turns"], &["context"], &["interface"], &["compact", "expandable", "segments"], &["memory"]],
     },
     Layers {
         folder: &["alloc", "source", "compact"],

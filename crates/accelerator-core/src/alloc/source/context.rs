@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use super::turns::Turns;
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, DetachedSegment};
 use crate::alloc::arenas::{Arenas, Entered, Parameters};
 use crate::alloc::blocks::{Base, Segment, SegmentId};
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) returning: InFlight,
     /// Charged memory that is being requested from the driver.
     pub(crate) requesting: InFlight,
+    /// The turns of the threads that take pages.
+    pub(super) turns: Turns,
 }
 
 /// Reserves a range of `len` bytes. If there is too little address space, the range is half as long, and so on, and
@@ -99,7 +102,8 @@ impl From<Error> for Failure {
 
 impl Context {
     pub(crate) fn new(device: Device, driver: Box<dyn Driver>, events: Box<dyn Events>, arenas: Arenas) -> Self {
-        Self { device, driver, events, arenas, returning: InFlight::default(), requesting: InFlight::default() }
+        let [returning, requesting] = [InFlight::default(), InFlight::default()];
+        Self { device, driver, events, arenas, returning, requesting, turns: Turns::default() }
     }
 
     pub(crate) fn error(&self, source: DriverError) -> Error {

@@ -175,7 +175,7 @@ impl<'a> Mapper<'a> {
         let range = self.range_with_space(wanted, len, least)?;
         let (ReservedRange { segment, end: offset, .. }, start) =
             self.in_arena(|compact| (compact.ranges[range], compact.end_of(range)));
-        let (made, result) = self.mappings().make((segment, offset), lens);
+        let (made, result) = context.turns.take(|| self.mappings().make((segment, offset), lens));
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(self.arena);

@@ -2,22 +2,20 @@
 //! `try_allocate_expandable_block`, `unmap_block`.
 
 mod sleep;
-mod turns;
 
 use std::num::NonZeroU64;
 
-use self::turns::Turns;
 use super::context::{Charge, Context, Grown};
 use super::interface::{Limits, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId};
 use crate::alloc::arenas::{Entered, Parameters, settled};
 use crate::alloc::blocks::{Base, BlockId, PageRange};
-use crate::alloc::driver::{Mappings, MappingsMut};
+use crate::alloc::driver::Mappings;
 use crate::alloc::settings::Request;
 use crate::share::Piece;
 use crate::sync::primitives::{Mutex, lock, try_lock};
 use crate::sync::{OwnedLock, Table};
-use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result};
+use crate::types::{DriverResult, OutOfMemoryCause, PoolKind, Result};
 
 #[derive(Default)]
 pub(super) struct Expandable {
@@ -25,7 +23,6 @@ pub(super) struct Expandable {
     of_streams: Table<Mutex<Mappings>>,
     /// The address space of each private pool's arena, indexed by its number among them.
     of_pools: Table<Mutex<Mappings>>,
-    turns: Turns,
 }
 
 impl Source for Expandable {
@@ -69,7 +66,7 @@ impl Source for Expandable {
                 charge.extend(wanted.parameters.arena, total - covered)?;
                 covered = total;
             }
-            let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
+            let (len, done) = context.turns.take(|| mappings.with(context.address_space()).map_pages(range));
             mapped = (len > 0).then_some(PageRange { len, ..range });
             let Err(error) = done else { continue };
             if let Some(range) = mapped {
@@ -174,21 +171,6 @@ impl Source for Expandable {
 }
 
 impl Expandable {
-    /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages,
-    /// tries again alone.
-    fn map_pages(&self, mut mappings: MappingsMut<'_>, range: PageRange) -> (u64, DriverResult<()>) {
-        let turn = self.turns.begin();
-        let (len, done) = mappings.map_pages(range);
-        let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
-        if len == 0
-            && done.as_ref().is_err_and(lacks_memory)
-            && let Some(_alone) = turn.alone()
-        {
-            return mappings.map_pages(range);
-        }
-        (len, done)
-    }
-
     fn mappings(&self, arena: ArenaId) -> &Mutex<Mappings> {
         let (table, number) = self.place(arena);
         table.get_or_init(number, Mutex::default)

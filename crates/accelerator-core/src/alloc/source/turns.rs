@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::types::{DriverErrorKind, DriverResult};
+
 /// Lets all threads take pages concurrently, except that a thread that ran out of memory while others took pages
 /// retries alone.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     /// Read-locked by every thread that takes pages, write-locked by one that retries.
     turn: RwLock<()>,
     /// The number of turns in progress.
@@ -26,6 +28,23 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turns {
+    /// Takes pages, and returns how many were taken. If memory ran out while other threads were also taking pages, and
+    /// none were taken, tries again alone.
+    pub(super) fn take<T: Default + PartialEq>(
+        &self,
+        mut take: impl FnMut() -> (T, DriverResult<()>),
+    ) -> (T, DriverResult<()>) {
+        let turn = self.begin();
+        let (taken, result) = take();
+        if taken == T::default()
+            && result.as_ref().is_err_and(|error| error.kind == DriverErrorKind::OutOfMemory)
+            && let Some(_alone) = turn.alone()
+        {
+            return take();
+        }
+        (taken, result)
+    }
+
     pub(super) fn begin(&self) -> Turn<'_> {
         let shared = self.turn.read().unwrap_or_else(PoisonError::into_inner);
         let was_alone = self.open.fetch_add(1, Ordering::SeqCst) == 0;
