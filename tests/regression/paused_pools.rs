@@ -319,31 +319,29 @@ fn a_request_waits_for_the_pages_of_a_resumed_pool_that_lacks_others() {
 #[test]
 fn a_pause_that_fails_is_undone_above_a_lowered_limit() {
     let device = device();
-    let (pool, stream) = (pausable(device), device.default_stream());
-    let mut buffer = {
-        let _guard = pool.use_pool();
-        device.allocate(50 * MIB, stream).unwrap()
-    };
-    buffer.fill(1, stream).unwrap();
-    device.allocator().set_memory_fraction(0.1).unwrap();
+    let pools = [pausable(device), pausable(device)];
+    let buffers: Vec<_> = pools.iter().zip(1..).map(|(pool, value)| filled(device, pool, value)).collect();
+    let check_contents = || buffers.iter().zip(1..).for_each(|(buffer, value)| check(buffer, value));
+    device.allocator().set_memory_fraction(0.01).unwrap();
     let mut undone = 0;
     for call in 1.. {
         device.backend().start_log();
         device.backend().fail_call(call, DriverErrorKind::Other);
-        let paused = pool.pause(Keep::Host);
+        let paused = MemPool::pause_all(pools.each_ref().map(|pool| (pool, Keep::Host)));
         device.backend().clear_failures();
         undone += u32::from(device.backend().take_log().contains(&Call::Map));
         if paused.is_ok() {
             break;
         }
-        assert!(!pool.is_paused(), "call {call}: {paused:?}");
-        check(&buffer, 1);
+        assert!(!pools.iter().any(MemPool::is_paused), "call {call}: {paused:?}");
+        check_contents();
     }
-    assert!(undone > 0, "no pages came back");
-    assert!(matches!(pool.resume(), Err(Error::OutOfMemory(_))), "the limit holds for a resume");
+    assert!(undone > 1, "no pages came back");
+    let resumed = MemPool::resume_all(&pools.each_ref());
+    assert!(matches!(resumed, Err(Error::OutOfMemory(_))), "the limit holds for a resume");
     device.allocator().set_memory_fraction(1.0).unwrap();
-    let _ = pool.resume().unwrap();
-    check(&buffer, 1);
+    let _ = MemPool::resume_all(&pools.each_ref()).unwrap();
+    check_contents();
     assert_eq!(device.allocator().statistics().paused_bytes, 0);
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::MemPool;
 use super::contents::ContentsGuard;
 use super::kept::Kept;
-use crate::alloc::Keeper;
+use crate::alloc::{Keeper, Limits};
 use crate::backend::Backend;
 use crate::types::{Error, Result};
 
@@ -227,7 +227,7 @@ impl<B: Backend> Pausing<'_, B> {
     /// Brings back what has gone. Returns whether that worked.
     fn undo(&self) -> bool {
         let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
-        let has_memory = || allocator.paused_bytes(id) == 0 || allocator.take_pages_again(id).is_ok();
+        let has_memory = || allocator.paused_bytes(id) == 0 || allocator.take_pages_again(id, Limits::Lifted).is_ok();
         let restore = |contents: &Kept<B>| contents.restore(&self.runs, &mut |_| ()).is_ok();
         has_memory() && self.kept.as_ref().is_none_or(restore)
     }
@@ -255,7 +255,7 @@ struct Resuming<'a, B: Backend> {
 
 impl<B: Backend> Resuming<'_, B> {
     fn map(&mut self) -> Result<()> {
-        self.pool.accelerator.allocator().take_pages_again(self.pool.id)?;
+        self.pool.accelerator.allocator().take_pages_again(self.pool.id, Limits::Hold)?;
         self.is_mapped = true;
         Ok(())
     }

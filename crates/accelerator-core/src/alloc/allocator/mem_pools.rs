@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::CachingAllocator;
 use crate::alloc::driver::SourceOf;
 use crate::alloc::mem_pools::{Applies, Keeper, RouteId};
+use crate::alloc::source::Limits;
 use crate::backend::Backend;
 use crate::graphs::CaptureMode;
 use crate::mem_source::SegmentSource;
@@ -256,8 +257,8 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.give_pages_back(pool)
     }
 
-    pub(crate) fn take_pages_again(&self, pool: MemPoolId) -> Result<()> {
-        self.device.take_pages_again(pool)
+    pub(crate) fn take_pages_again(&self, pool: MemPoolId, limits: Limits) -> Result<()> {
+        self.device.take_pages_again(pool, limits)
     }
 
     /// Returns the runs of adjacent pages of a pool, each with its start and length.

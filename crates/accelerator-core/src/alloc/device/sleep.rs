@@ -93,13 +93,13 @@ impl DeviceAllocator {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver). All pages that the
     /// driver takes are away again then.
-    pub(crate) fn take_pages_again(&self, id: MemPoolId) -> Result<()> {
+    pub(crate) fn take_pages_again(&self, id: MemPoolId, limits: Limits) -> Result<()> {
         let arenas = self.mem_pools.arenas(id);
-        let mut resumed = self.memory.resume(&arenas, Limits::Hold);
+        let mut resumed = self.memory.resume(&arenas, limits);
         if matches!(resumed, Err(Failure::Refused(_))) {
             let _ = self.memory.pause(&arenas);
             if self.release_all().is_ok() {
-                resumed = self.memory.resume(&arenas, Limits::Hold);
+                resumed = self.memory.resume(&arenas, limits);
             }
         }
         let failure = match resumed {
