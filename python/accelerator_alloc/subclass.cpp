@@ -45,6 +45,7 @@ CUDAAllocator* native = nullptr;
 bool is_installed = false; // false again after an uninstallation, which tensors without memory may outlive
 bool is_late = false; // PyTorch's own allocator may have given out memory
 std::atomic<int> routes = 0; // by which requests go to pools
+std::atomic<int> seldom = 0; // reasons to look at new memory again: the routes, and 1 after PyTorch has thrown
 
 // The streams that were current when the routes began. PyTorch begins a route before it captures such a stream, and
 // ends it after the capture.
@@ -174,7 +175,7 @@ struct Thrown {
 
   static void keep() noexcept {
     last = std::current_exception();
-    any = true;
+    if (!any.exchange(true)) seldom++;
   }
 };
 
@@ -244,7 +245,7 @@ class Allocator final : public CUDAAllocator {
     cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
     int status = library.allocate(size, device, stream, &memory);
     if (C10_UNLIKELY(status != DONE)) fail(status, device);
-    if (C10_UNLIKELY(Thrown::any.load(std::memory_order_relaxed))) rethrow(memory.context);
+    if (C10_UNLIKELY(seldom.load(std::memory_order_relaxed) > 0)) complete(memory);
     if (C10_UNLIKELY(is_observed())) observe_allocation(memory.context, memory.address);
     return data_ptr(memory, device);
   }
@@ -474,6 +475,7 @@ class Allocator final : public CUDAAllocator {
     check(library.pool_begin(device, number(pool), &Filter::call, &Filter::drop, function));
     captures.may_begin(device, pool);
     routes++;
+    seldom++;
   }
 
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
@@ -481,6 +483,7 @@ class Allocator final : public CUDAAllocator {
     check(library.pool_end(device, number(pool)));
     captures.ended(device, pool);
     routes--;
+    seldom--;
   }
 
   void releasePool(DeviceIndex device, MempoolId_t pool) override {
@@ -653,6 +656,15 @@ class Allocator final : public CUDAAllocator {
       for (const auto& observer : ours) observer(device, shortage.segment, shortage.limit, shortage.free);
     }
     TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  }
+
+  // Throws, or prepares memory that may be a pool's. A checkpoint gives it another context, while PyTorch leaves the
+  // `DataPtr` of a tensor that lives on as it is. So it has its address there, for which the library has the context.
+  C10_NOINLINE void complete(Memory& memory) {
+    rethrow(memory.context);
+    if (routes == 0 || !memory.context) return;
+    library.keep_address(memory);
+    memory.context = memory.address;
   }
 
   // Throws what PyTorch threw on this thread, after it has freed the memory that the request got nevertheless.

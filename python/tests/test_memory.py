@@ -482,6 +482,32 @@ class Pools(Case):
         cuda.caching_allocator_delete(inside)
         self.assertTrue(live(first.data_ptr()))
 
+    def test_a_tensor_that_lives_across_a_checkpoint_frees_its_own_memory(self):
+        pool, graphs = cuda.graph_pool_handle(), [cuda.CUDAGraph() for _ in range(3)]
+        with cuda.graph(graphs[0], pool=pool):
+            small, first, last = tensor(2), tensor(3), tensor(4)
+        del small  # so that the blocks get other numbers when the pool is set back
+        state = torch._C._cuda_getCheckpointState(0, pool)
+        with cuda.graph(graphs[1], pool=pool):
+            second = [tensor(5), tensor(2)]
+        stale = [one.untyped_storage()._cdata for one in second]
+        torch._C._cuda_setCheckpointPoolState(0, state, stale, [])
+        live = lambda *tensors: torch._C._cuda_checkPoolLiveAllocations(0, pool, {one.data_ptr() for one in tensors})
+        self.assertTrue(live(first, last))
+        with cuda.graph(graphs[2], pool=pool):
+            third = [tensor(2), tensor(5)]
+        first.record_stream(cuda.Stream())
+        del first
+        cuda.synchronize()
+        cuda.empty_cache()
+        self.assertTrue(live(last, *third))
+        del last
+        self.assertTrue(live(*third))
+        before = cuda.memory_allocated()
+        del third, second
+        self.assertEqual(before - cuda.memory_allocated(), 7 * MIB)
+        self.assertTrue(live())
+
     def test_a_checkpoint_restores_a_pool(self):
         pool, graphs = cuda.graph_pool_handle(), [cuda.CUDAGraph() for _ in range(3)]
         with cuda.graph(graphs[0], pool=pool):

@@ -172,7 +172,7 @@ pub unsafe extern "C" fn accelerator_torch_raw_allocate(
     status(|| {
         let memory = allocate(size, index, stream)?;
         if memory.context != 0 {
-            keep(memory);
+            known_by_address(memory);
         }
         // SAFETY: The caller's promise.
         unsafe { address.write(memory.address) };
@@ -180,15 +180,17 @@ pub unsafe extern "C" fn accelerator_torch_raw_allocate(
     })
 }
 
-fn keep(memory: Memory) {
+/// Makes memory known by its address. Returns the address, which is also a context.
+pub(crate) fn known_by_address(memory: Memory) -> u64 {
     lock(raw(memory.address)).get_or_insert_default().insert(memory.address, memory.context);
+    memory.address
 }
 
 /// Makes the memory of a tensor known by its address, too, so that the tensor can do without its context. PyTorch
 /// requires of memory that it copies on write that context and address are the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelerator_torch_keep_address(memory: Memory) {
-    or((), || keep(memory));
+    or((), || _ = known_by_address(memory));
 }
 
 /// Returns the allocation that starts at this address.

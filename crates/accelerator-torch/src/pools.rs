@@ -12,7 +12,7 @@ use accelerator_core::{
 
 use crate::boundary::{or, status};
 use crate::devices::{self, Device, device, opened};
-use crate::memory::{context, forget};
+use crate::memory::{Memory, context, forget, known_by_address};
 
 /// PyTorch's `MempoolId_t`.
 #[repr(C)]
@@ -239,11 +239,12 @@ pub unsafe extern "C" fn accelerator_torch_checkpoint_drop(checkpoint: *mut c_vo
 }
 
 /// Sets a pool's memory back to a checkpoint. Shows the allocations that are gone, with the context 0, and then those
-/// that are there now, with their contexts. PyTorch: `setCheckpointPoolState`.
+/// that are there now, with their contexts. An allocation may be among both: it stays, and whoever knows it by its
+/// address still does. So the contexts are the addresses. PyTorch: `setCheckpointPoolState`.
 ///
 /// # Safety
 /// The checkpoint has not been dropped, and `visit` may be called with `state`. Nobody uses the contexts of the pool's
-/// earlier allocations any more.
+/// earlier allocations any more, except those that are addresses, and these only for allocations that stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelerator_torch_checkpoint_restore(
     index: c_int,
@@ -263,7 +264,9 @@ pub unsafe extern "C" fn accelerator_torch_checkpoint_restore(
             visit(state, ptr.trace_address(), 0);
         }
         for (ptr, key) in restored.allocated {
-            visit(state, ptr.trace_address(), key.map_or(0, |key| context(index, key)));
+            let address = ptr.trace_address();
+            let known = key.map(|key| known_by_address(Memory { address, context: context(index, key) }));
+            visit(state, address, known.unwrap_or_default());
         }
         Ok(())
     })
