@@ -19,6 +19,8 @@ mod exact;
 mod failing;
 #[path = "cuda/failures.rs"]
 mod failures;
+#[path = "cuda/gone.rs"]
+mod gone;
 #[path = "cuda/graphs.rs"]
 mod graphs;
 #[path = "cuda/marks.rs"]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         every_call::trials(),
         exact::trials(),
         failures::trials(),
+        gone::trials(),
         graphs::trials(),
         marks::trials(),
         parity::trials(),

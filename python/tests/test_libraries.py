@@ -108,6 +108,30 @@ class Libraries(unittest.TestCase):
         )
         self.assertEqual(program(text), ("0 0\nTrue\n0 5", ""))
 
+    def test_a_stream_that_is_destroyed_after_its_use_loses_no_device(self):
+        text = INSTALLED + TOLD + (
+            "import simulated\n"
+            "tensor, target = torch.full((5 << 20,), 7, dtype=torch.uint8).cuda(), torch.empty(5 << 20, dtype=torch.uint8)\n"
+            "target = target.pin_memory()\n"
+            "stream, driver = ctypes.c_void_p(), ctypes.CDLL(None)\n"
+            "assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0\n"
+            "other = torch.cuda.ExternalStream(stream.value)\n"
+            "simulated.hold(other)\n"
+            # PyTorch would record an event for the target after the stream is gone.
+            "start, source = ctypes.c_void_p(target.data_ptr()), ctypes.c_uint64(tensor.data_ptr())\n"
+            "assert driver.cuMemcpyDtoHAsync_v2(start, source, ctypes.c_size_t(5 << 20), stream) == 0\n"
+            "tensor.record_stream(other)\n"
+            "assert driver.cuStreamDestroy_v2(stream) == 0\n"
+            "del tensor\n"
+            "again = torch.zeros(5 << 20, dtype=torch.uint8).cuda()\n"
+            "print(target.unique().tolist(), allocated(), simulated.violations())\n"
+            "del again\n"
+            "torch.cuda.empty_cache()\n"
+            "print(torch.cuda.memory_reserved(), torch.empty(5 << 20, dtype=torch.uint8, device='cuda').nbytes >> 20)\n"
+        )
+        for code in ("400", "709", "917"):
+            self.assertEqual(program(text, CUDA_SIM_DESTROYED_STREAM=code), ("[7] 5 0\n0 5", ""), code)
+
     def test_cupy_allocates_on_its_current_stream(self):
         # CuPy's wheel does not run on the simulated driver. This is what its documentation says of these names.
         text = INSTALLED + (

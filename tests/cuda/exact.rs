@@ -219,13 +219,12 @@ fn refused_fill(device: &'static Accelerator<Cuda>, code: i32) -> DriverError {
 }
 
 /// Codes after which CUDA documents that the context or the process must end.
-const STICKY: [Code; 15] = [
+const STICKY: [Code; 14] = [
     Code::CUDA_ERROR_DEINITIALIZED,
     Code::CUDA_ERROR_ECC_UNCORRECTABLE,
     Code::CUDA_ERROR_NVLINK_UNCORRECTABLE,
     Code::CUDA_ERROR_ILLEGAL_ADDRESS,
     Code::CUDA_ERROR_LAUNCH_TIMEOUT,
-    Code::CUDA_ERROR_CONTEXT_IS_DESTROYED,
     Code::CUDA_ERROR_ASSERT,
     Code::CUDA_ERROR_HARDWARE_STACK_ERROR,
     Code::CUDA_ERROR_ILLEGAL_INSTRUCTION,
@@ -286,6 +285,7 @@ fn other_errors() -> Outcome {
         (Code::CUDA_ERROR_INVALID_CONTEXT, Kind::InvalidArgument),
         (Code::CUDA_ERROR_INVALID_HANDLE, Kind::InvalidArgument),
         (Code::CUDA_ERROR_ILLEGAL_STATE, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_CONTEXT_IS_DESTROYED, Kind::InvalidArgument), // which its other calls do not say
         (Code::CUDA_ERROR_TOO_MANY_PEERS, Kind::Other),
         (Code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, Kind::Other), // between sticky codes
         (Code::CUDA_ERROR_NOT_PERMITTED, Kind::Other),

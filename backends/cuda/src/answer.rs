@@ -32,11 +32,12 @@ pub(crate) fn is(error: &DriverError, code: Code) -> bool {
 fn kind(code: Answer) -> Kind {
     match code {
         2 => Kind::OutOfMemory,
-        // Value, device, context, handle, state, and what cannot be done during a capture.
-        1 | 101 | 201 | 400 | 401 | 900..=908 => Kind::InvalidArgument,
+        // Value, device, context, handle, state, and what cannot be done during a capture. Streams that are destroyed
+        // count as contexts that are (709), or as detached (917): `lost_with_context` asks about the context itself.
+        1 | 101 | 201 | 400 | 401 | 709 | 900..=908 | 917 => Kind::InvalidArgument,
         801 => Kind::Unsupported,
-        // The driver (4), the context (709) or its server (810) is gone.
-        4 | 709 | 810 => Kind::DeviceLost,
+        // The driver (4) or its server (810) is gone.
+        4 | 810 => Kind::DeviceLost,
         // According to CUDA's documentation, after these errors the device cannot be used again until the process ends:
         // memory (214), links (220), contained errors (226), illegal addresses (700), time-outs (702), assertions
         // (710), stack, instructions, alignment, address spaces, program counters and launches (714 to 719), leaks

@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::c_uint;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
 use accelerator_core::backend_kit::{Health, try_twice};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUstream, CUstreamCaptureMode};
 
 use crate::calls::call;
+use crate::native::lost_with_context;
 
 /// The primary context of one device, retained as long as this value lives.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     /// Whether calls leave a thread without a context as it was.
     leaves_none: bool,
     health: Health,
+    /// The streams of other libraries.
+    pub(crate) adopted: Mutex<Vec<CUstream>>,
 }
 
 // SAFETY: The handle is only a name; CUDA lets any thread use it.
@@ -31,7 +34,8 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: The call writes a handle.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Arc::new(Self { device, raw, leaves_none, health: Health::new("cuCtxSetCurrent", FORKED) }))
+        let (health, adopted) = (Health::new("cuCtxSetCurrent", FORKED), Mutex::default());
+        Ok(Arc::new(Self { device, raw, leaves_none, health, adopted }))
     }
 
     /// The handle.
@@ -48,12 +52,12 @@ impl Context {
             // SAFETY: The call writes a handle.
             unsafe { call!(cuCtxGetCurrent(&mut before)) }?;
             if before == self.raw {
-                return calls();
+                return calls().map_err(lost_with_context);
             }
             // SAFETY: The context is retained.
             unsafe { call!(cuCtxSetCurrent(self.raw)) }?;
             let _restored = (self.leaves_none || !before.is_null()).then(|| Restored(before));
-            calls()
+            calls().map_err(lost_with_context)
         })
     }
 

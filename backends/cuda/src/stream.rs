@@ -8,7 +8,6 @@ use accelerator_core::backend_kit::try_twice;
 use accelerator_core::{DriverResult, EventFlags, StreamKind};
 use cudarc::driver::sys::{
     CUevent, CUevent_flags as EventFlag, CUresult as Code, CUstream, CUstream_flags as StreamFlag,
-    CUstreamCaptureStatus as Capture,
 };
 
 use crate::answer::{self, Answer};
@@ -18,9 +17,9 @@ use crate::context::Context;
 /// A CUDA stream.
 #[derive(Debug)]
 pub struct CudaStream {
-    raw: CUstream,
-    context: Arc<Context>,
-    owned: bool,
+    pub(crate) raw: CUstream,
+    pub(crate) context: Arc<Context>,
+    pub(crate) owned: bool,
 }
 
 // SAFETY: The handle is only a name; CUDA lets any thread use it.
@@ -58,7 +57,7 @@ impl CudaStream {
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         // SAFETY: The stream is alive.
         let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };
-        let waited = self.context.run_beside_captures(wait);
+        let waited = self.context.run_beside_captures(wait).or_else(|error| self.end_if_gone(error));
         if waited.is_err() && !self.context.is_lost() {
             let _ = (0..3).find(|_| self.context.run_beside_captures(wait).is_ok());
         }
@@ -66,23 +65,12 @@ impl CudaStream {
     }
 
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
-        self.context.run_beside_captures(|| {
+        let asked = self.context.run_beside_captures(|| {
             // SAFETY: The stream is alive.
             let answer = unsafe { calls::cuStreamQuery(self.raw) };
             is_reached("cuStreamQuery", answer?)
-        })
-    }
-
-    pub(crate) fn is_capturing(&self) -> DriverResult<bool> {
-        let mut status = Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
-        // SAFETY: The stream is alive, and the call writes a number.
-        let asked = self.context.run(|| unsafe { call!(cuStreamIsCapturing(self.raw, &mut status)) });
-        match asked {
-            Ok(()) => Ok(status != Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint),
-            // For the legacy stream, this means that another stream is capturing.
-            Err(error) if answer::is(&error, Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(true),
-            Err(error) => Err(error),
-        }
+        });
+        asked.or_else(|error| self.end_if_gone(error).map(|()| true))
     }
 }
 
@@ -127,8 +115,9 @@ impl CudaEvent {
     }
 
     pub(crate) fn record(&self, stream: &CudaStream) -> DriverResult<()> {
-        // SAFETY: The event and the stream are alive.
-        self.context.run(|| unsafe { call!(cuEventRecord(self.raw, stream.raw)) })
+        // SAFETY: The event and the stream are alive. The default stream always is.
+        let record = |on| self.context.run(|| unsafe { call!(cuEventRecord(self.raw, on)) });
+        record(stream.raw).or_else(|error| stream.end_if_gone(error).and_then(|()| record(std::ptr::null_mut())))
     }
 
     /// Makes the stream wait for this event. The stream may belong to another device.

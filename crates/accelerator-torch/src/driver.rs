@@ -68,7 +68,8 @@ pub(crate) fn adopt(device: Device, handle: *mut c_void) -> Stream<Driver> {
     if handle.addr() <= LEGACY {
         return device.default_stream();
     }
-    // SAFETY: `check` found it to be of the primary context. PyTorch's streams live as long as the process.
+    // SAFETY: `check` found it to be of the primary context. PyTorch's streams live as long as the process, and for
+    // those that other libraries destroy, the driver answers that they are gone.
     let native = unsafe { device.backend().adopt(handle.cast()) };
     // SAFETY: As above.
     unsafe { device.external_stream(native) }

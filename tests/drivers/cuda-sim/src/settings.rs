@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) capability: (i32, i32),
     /// Whether physical memory can be exported, and used by network cards.
     pub(crate) exports: bool,
+    /// What calls about a stream that is destroyed return.
+    pub(crate) destroyed_stream: Code,
     /// Whether a setting was invalid. `cuInit` then fails, so that no test runs with less than it requested.
     pub(crate) mistake: bool,
 }
@@ -31,6 +33,7 @@ impl Settings {
             driver_version: environment.read("DRIVER_VERSION", number).unwrap_or(DEFAULT_VERSION),
             capability: environment.read("CAPABILITY", capability).unwrap_or((9, 0)),
             exports: environment.read("EXPORTS", number).unwrap_or(1_u8) > 0,
+            destroyed_stream: environment.read("DESTROYED_STREAM", number).map_or(Code::INVALID_HANDLE, Code),
             mistake: environment.mistake(),
         }
     }

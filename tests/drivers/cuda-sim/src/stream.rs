@@ -50,7 +50,7 @@ impl Driver {
             other => other,
         };
         let lane = self.engine.lanes.get(&found).filter(|lane| !lane.is_closed());
-        let context = lane.ok_or(Code::INVALID_HANDLE)?.data.context;
+        let context = lane.ok_or(self.settings.destroyed_stream)?.data.context;
         self.context(context)?;
         Ok(found)
     }
