@@ -508,6 +508,22 @@ class Pools(Case):
         self.assertEqual(before - cuda.memory_allocated(), 7 * MIB)
         self.assertTrue(live())
 
+    def test_a_pool_has_a_checkpoint_after_a_capture_with_a_recorded_stream(self):
+        pool, graph, side = cuda.graph_pool_handle(), cuda.CUDAGraph(), cuda.Stream()
+        with cuda.graph(graph, pool=pool):
+            kept, recorded = tensor(3), tensor(5)
+            side.wait_stream(cuda.current_stream())
+            recorded.record_stream(side)
+            cuda.current_stream().wait_stream(side)
+            del recorded
+        simulated.hold(side)
+        with cuda.stream(side):
+            torch.zeros(4096, dtype=torch.uint8).cuda(non_blocking=True)
+        state = torch._C._cuda_getCheckpointState(0, pool)
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+        simulated.release(side)
+        self.assertTrue(torch._C._cuda_checkPoolLiveAllocations(0, pool, {kept.data_ptr()}))
+
     def test_a_checkpoint_restores_a_pool(self):
         pool, graphs = cuda.graph_pool_handle(), [cuda.CUDAGraph() for _ in range(3)]
         with cuda.graph(graphs[0], pool=pool):

@@ -40,12 +40,12 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(block.map(|block| self.allocation(block, bytes, stream)))
     }
 
-    /// Notes the state of a private pool's memory, to [set it back](Self::restore_pool) to it later. PyTorch:
-    /// `getCheckpointState`.
+    /// Notes the state of a private pool's memory, to [set it back](Self::restore_pool) to it later. Waits for streams
+    /// that still use freed blocks of it. PyTorch: `getCheckpointState`.
     ///
     /// # Errors
-    /// [`Error::MemPool`](crate::Error::MemPool) if the pool does not exist, or streams still use freed blocks of it.
-    /// [`Error::Driver`](crate::Error::Driver) if an event cannot be queried.
+    /// [`Error::MemPool`](crate::Error::MemPool) if the pool does not exist, or a capture uses freed blocks of it.
+    /// [`Error::Driver`](crate::Error::Driver) if an event cannot be queried or waited for.
     pub fn checkpoint_pool(&self, pool: MemPoolId) -> Result<PoolCheckpoint> {
         Ok(PoolCheckpoint { owner: self.owner, state: self.device.pool_state(pool)? })
     }

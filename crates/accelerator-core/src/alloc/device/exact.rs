@@ -73,9 +73,14 @@ impl DeviceAllocator {
         {
             let stream = self.arenas().of(*first).lock().stream();
             self.pending.poll_behind_others(&self.memory, stream)?;
+            // As when the pool is set back. What is part of a capture ends with it.
+            let is_captured = || self.memory.context.events.is_capturing(stream);
+            if arenas.iter().any(is_pending) && !is_captured().map_err(|error| self.memory.context.error(error))? {
+                self.pending.wait_for(&self.memory, |block| arenas.contains(&block.arena))?;
+            }
         }
         if arenas.iter().any(is_pending) {
-            return Err(self.pool_error(pool, "has freed blocks that streams still use: synchronize the streams first"));
+            return Err(self.pool_error(pool, "has freed blocks that streams still use: end their captures first"));
         }
         let state = |arena: ArenaId| (arena, self.arenas().of(arena).lock().store().state());
         Ok(PoolState { pool, arenas: arenas.into_iter().map(state).collect() })
