@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -75,6 +76,41 @@ struct Captures {
     });
   }
 } captures;
+
+// PyTorch's own allocator has to know of captures, since tensors from before the installation may be freed in one: it
+// then records no events. A template, because older versions of PyTorch have no such functions.
+template <class Own>
+void mark_native_capture(Own* own, DeviceIndex device, bool begins) {
+  if constexpr (requires { own->markCaptureBegin(device); }) {
+    if (is_late) begins ? own->markCaptureBegin(device) : own->markCaptureEnd(device);
+  }
+}
+
+// Does so in those versions, in which the routes to pools count as captures. No request goes to this one.
+struct NativeCaptures {
+  template <class Own>
+  static constexpr bool are_marked = requires(Own own) { own.markCaptureBegin(0); };
+  static constexpr MempoolId_t POOL{~uint64_t{0}, 0}; // a number that PyTorch gives no pool
+  std::mutex mutex;
+  std::map<DeviceIndex, int> underway;
+
+  void may_begin(DeviceIndex device) {
+    if (!is_late || are_marked<CUDAAllocator&>) return;
+    std::lock_guard lock(mutex);
+    auto [known, is_new] = underway.try_emplace(device, 0);
+    if (is_new) native->createOrIncrefPool(device, POOL, nullptr); // and keeps it, since no pool begins twice
+    if (known->second == 0) native->beginAllocateToPool(device, POOL, [](cudaStream_t) { return false; });
+    known->second++;
+  }
+
+  void ended(DeviceIndex device) {
+    std::lock_guard lock(mutex);
+    auto known = underway.find(device);
+    if (known == underway.end() || known->second == 0 || --known->second > 0) return;
+    native->endAllocateToPool(device, POOL);
+    native->releasePool(device, POOL);
+  }
+} native_captures;
 
 // Throws the library's last error.
 void check(int status) {
@@ -332,7 +368,8 @@ class Allocator final : public CUDAAllocator {
 
   void emptyCache(MempoolId_t pool) override {
     check(library.empty_cache(number(pool)));
-    if (native_has_free_memory()) native->emptyCache(pool); // which counts as a wait for all streams
+    // It counts as a wait for all streams, and would break a capture.
+    if (native_has_free_memory() && !captures.any()) native->emptyCache(pool);
   }
 
   void cacheInfo(DeviceIndex device, size_t* largest) override {
@@ -471,17 +508,31 @@ class Allocator final : public CUDAAllocator {
 
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
     TORCH_CHECK(!is_native(device, pool), "accelerator: this pool is from before the installation: make a new one");
+    native_captures.may_begin(device);
     auto* function = new Filter::Function(std::move(filter));
-    check(library.pool_begin(device, number(pool), &Filter::call, &Filter::drop, function));
+    if (library.pool_begin(device, number(pool), &Filter::call, &Filter::drop, function) != DONE) {
+      native_captures.ended(device);
+      TORCH_CHECK(false, library.last_error());
+    }
     captures.may_begin(device, pool);
     routes++;
     seldom++;
+  }
+
+  // PyTorch 2.11 does not have these functions, so they cannot be marked as overriding.
+  void markCaptureBegin(DeviceIndex device) {
+    mark_native_capture(native, device, true);
+  }
+
+  void markCaptureEnd(DeviceIndex device) {
+    mark_native_capture(native, device, false);
   }
 
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
     if (is_native(device, pool)) return native->endAllocateToPool(device, pool);
     check(library.pool_end(device, number(pool)));
     captures.ended(device, pool);
+    native_captures.ended(device);
     routes--;
     seldom--;
   }

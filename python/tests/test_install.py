@@ -162,6 +162,29 @@ class Installation(unittest.TestCase):
         out, error = program(text)
         self.assertEqual((out.split(), error), (["60", "10", "0"], ""))
 
+    def test_memory_from_before_is_freed_in_a_capture(self):
+        text = (
+            "import torch, warnings\nfrom torch import cuda\n"
+            "warnings.simplefilter('ignore')  # the simulated device runs no kernels, so the graph is empty\n"
+            "x, y = (torch.empty(50 << 20, dtype=torch.uint8, device='cuda') for _ in range(2))\n"
+            + INSTALL.format(conf=None)
+            + "side, graph = cuda.Stream(), cuda.CUDAGraph()\n"
+            "for _ in range(2):\n"
+            " with cuda.graph(graph):\n"
+            "  side.wait_stream(cuda.current_stream())\n"
+            "  if x is not None: x.record_stream(side)\n"
+            "  x = None  # no event of its use can be recorded now\n"
+            "  cuda.current_stream().wait_stream(side)\n"
+            "  y = None\n"
+            "  cuda.empty_cache()  # which would break the capture now\n"
+            " print(cuda.memory_reserved() >> 20)\n"
+            " graph.reset()\n"
+            " cuda.empty_cache()\n"
+            " print(cuda.memory_reserved())\n"
+        )
+        out, error = program(text)
+        self.assertEqual((out.split(), error), (["100", "0", "0", "0"], ""))
+
     def test_graphs_and_pools_from_before_stay_with_pytorchs_own_allocator(self):
         text = (
             "import torch, warnings\nfrom torch import cuda\n"
