@@ -763,6 +763,13 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
     for (int device = 0; device < installed()->devices; device++) {
       double fraction = own->getMemoryFraction(device);
       if (fraction < 1.0 && library.set_memory_fraction(device, fraction) != DONE) return library.last_error();
+      // PyTorch asks for each pair of devices once, which may have been before.
+      for (int peer = 0; peer < installed()->devices; peer++) {
+        int can = 0;
+        if (peer == device) continue;
+        if (cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess) cudaGetLastError(); // not one of PyTorch's own
+        if (can && library.enable_peer_access(device, peer) != DONE) return library.last_error();
+      }
     }
   }
   native = own;

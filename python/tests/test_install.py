@@ -362,6 +362,31 @@ class Installation(unittest.TestCase):
             out, error = program(INSTALL.format(conf=conf) + text, CUDA_SIM_DEVICES="2")
             self.assertEqual((out, error), ("True cuda:1", ""), conf)
 
+    def test_devices_have_access_to_each_other_after_a_late_installation(self):
+        use = (
+            "x, y = (torch.ones(1000).to(f'cuda:{n}') for n in (0, 1))\n"
+            "torch.cuda.synchronize()\n"
+            "torch.cuda.set_device(1)\n"
+            "driver, module, kernel = ctypes.CDLL(None), ctypes.c_void_p(), ctypes.c_void_p()\n"
+            "text = b'.version 8.0\\n.entry scale(.param .u32 n, .param .f32 a, .param .u64 x) {}'\n"
+            "assert driver.cuModuleLoadData(ctypes.byref(module), text) == 0\n"
+            "assert driver.cuModuleGetFunction(ctypes.byref(kernel), module, b'scale') == 0\n"
+            "given = ctypes.c_uint(1000), ctypes.c_float(7), ctypes.c_uint64(x.data_ptr())\n"
+            "given = (ctypes.c_void_p * 3)(*(ctypes.addressof(one) for one in given))\n"
+            "assert driver.cuLaunchKernel(kernel, 1, 1, 1, 1000, 1, 1, 0, None, given, None) == 0\n"
+            "torch.cuda.synchronize(1)\n"
+            "print(x.cpu().unique().tolist(), simulated.violations())\n"
+            "torch.cuda.set_device(0)\n"
+            "del x, y\n"
+        )
+        # PyTorch enables the access and remembers that.
+        copy = "import ctypes, simulated, torch\ntorch.zeros(1, device='cuda:0').to('cuda:1')\n"
+        late = copy + INSTALL.format(conf="expandable_segments:True") + use
+        again = INSTALL.format(conf="") + "accelerator_alloc.uninstall()\n" + late
+        for text in (late, again):
+            out, error = program(text, CUDA_SIM_DEVICES="2")
+            self.assertEqual((out, error), ("[7.0] 0", ""))
+
     def test_a_forked_process_can_free_and_cannot_allocate(self):
         text = INSTALL.format(conf=None) + (
             "import os, torch\nx = torch.empty(1 << 20, device='cuda')\n"
