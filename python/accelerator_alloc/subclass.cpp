@@ -191,16 +191,42 @@ bool free_memory() noexcept {
   return freed;
 }
 
+// The context that is current on a thread, which need not be the one that CUDA's runtime has for the thread's device.
+struct CurrentContext {
+  template <class Function>
+  static Function find(const char* name) {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) != cudaSuccess) return nullptr;
+    return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(function) : nullptr;
+  }
+
+  // Null if there is none.
+  static void* get() noexcept {
+    static auto* const function = find<int (*)(void**)>("cuCtxGetCurrent");
+    void* context = nullptr;
+    return function && function(&context) == 0 ? context : nullptr;
+  }
+
+  static void set(void* context) noexcept {
+    static auto* const function = find<int (*)(void*)>("cuCtxSetCurrent");
+    if (function) function(context);
+  }
+};
+
 // Waits for the work of all devices, any of which may use the memory of another one. It would break a capture.
 void finish_all_work() noexcept {
-  int current = 0;
-  if (cudaGetDevice(&current) != cudaSuccess) return;
+  void* before = CurrentContext::get();
+  DeviceIndex current = 0;
+  if (c10::cuda::GetDevice(&current) != cudaSuccess) return;
   for (int device = 0; device < c10::cuda::device_count(); device++) {
     if (c10::cuda::hasPrimaryContext(DeviceIndex(device)) && cudaSetDevice(device) == cudaSuccess) {
       cudaDeviceSynchronize();
     }
   }
-  cudaSetDevice(current);
+  // Neither creates a context, as the runtime does for a device that the process does not use yet.
+  before ? CurrentContext::set(before) : void(c10::cuda::MaybeSetDevice(current));
+  cudaGetLastError(); // which PyTorch would take for one of its own
 }
 
 // What a function of PyTorch threw while the library called it. Exceptions cannot pass through the library, so the

@@ -4,12 +4,14 @@ The simulated device runs no kernels, so these tests only copy and set bytes.
 """
 
 import gc
+import threading
 import time
 import unittest
 
 import torch
 from torch import multiprocessing
 
+import programs
 import simulated
 
 SETTINGS = ("", "expandable_segments:True", "policy:compact")
@@ -79,6 +81,30 @@ def drop_beside_a_pool(received, answers):
     simulated.release(other)
     torch.cuda.synchronize()
     answers.put((target.tolist()[:4], simulated.violations()))
+
+
+def import_on_the_second_device(received, answers):
+    install("")
+    tensors = [received.get()]
+    thread = threading.Thread(target=tensors.clear)  # which has no context, so that its device is the first one
+    thread.start()
+    thread.join()
+    answers.put([simulated.has_context(0), simulated.has_context(1), torch.cuda.current_device()])
+    received.get()
+
+
+def share_on_the_second_device():
+    """Prints what happens to the contexts of another process that drops a tensor."""
+    install("")
+    context = multiprocessing.get_context("spawn")
+    sent, answers = context.Queue(), context.Queue()
+    process = context.Process(target=import_on_the_second_device, args=(sent, answers))
+    process.start()
+    tensor = numbers(300_000).to("cuda:1")
+    sent.put(tensor)
+    print(answers.get(timeout=60))
+    sent.put("stop")
+    process.join()
 
 
 def wait_until(condition, sentence):
@@ -172,6 +198,10 @@ class Share(unittest.TestCase):
         self.assertEqual(answers.get(timeout=60), ([7, 8, 9, 10], 0))
         process.join()
         self.assertEqual(process.exitcode, 0)
+
+    def test_the_end_of_an_import_creates_no_context_on_another_device(self):
+        out, error = programs.run("-c", "import test_share\ntest_share.share_on_the_second_device()", CUDA_SIM_DEVICES="2")
+        self.assertEqual((out, error), ("[False, True, 0]", ""))
 
     def test_memory_stays_when_the_process_that_shared_it_is_killed(self):
         for settings in SETTINGS:
