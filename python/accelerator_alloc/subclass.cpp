@@ -197,8 +197,9 @@ struct CurrentContext {
   static Function find(const char* name) {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) != cudaSuccess) return nullptr;
-    return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(function) : nullptr;
+    auto asked = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+    bool is_there = asked == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return is_there ? reinterpret_cast<Function>(function) : nullptr;
   }
 
   // Null if there is none.
@@ -206,6 +207,12 @@ struct CurrentContext {
     static auto* const function = find<int (*)(void**)>("cuCtxGetCurrent");
     void* context = nullptr;
     return function && function(&context) == 0 ? context : nullptr;
+  }
+
+  // Whether there is one of this device, such as a green context.
+  static bool is_of(DeviceIndex device) noexcept {
+    int current = -1;
+    return get() && cudaGetDevice(&current) == cudaSuccess && current == device;
   }
 
   static void set(void* context) noexcept {
@@ -302,7 +309,7 @@ class Allocator final : public CUDAAllocator {
     DeviceIndex device = c10::cuda::current_device();
     // The first call of a thread makes its device's context current, as `cudaMalloc` does: PyTorch warns without one.
     static thread_local bool has_context = false;
-    if (C10_UNLIKELY(!has_context)) has_context = cudaSetDevice(device) == cudaSuccess;
+    if (C10_UNLIKELY(!has_context)) has_context = CurrentContext::is_of(device) || cudaSetDevice(device) == cudaSuccess;
     Memory memory{0, 0};
     cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device);
     int status = library.allocate(size, device, stream, &memory);

@@ -111,8 +111,8 @@ class Libraries(unittest.TestCase):
     def test_a_stream_that_is_destroyed_after_its_use_loses_no_device(self):
         text = INSTALLED + TOLD + (
             "import simulated\n"
-            "tensor, target = torch.full((5 << 20,), 7, dtype=torch.uint8).cuda(), torch.empty(5 << 20, dtype=torch.uint8)\n"
-            "target = target.pin_memory()\n"
+            "tensor = torch.full((5 << 20,), 7, dtype=torch.uint8).cuda()\n"
+            "target = torch.empty(5 << 20, dtype=torch.uint8).pin_memory()\n"
             "stream, driver = ctypes.c_void_p(), ctypes.CDLL(None)\n"
             "assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0\n"
             "other = torch.cuda.ExternalStream(stream.value)\n"

@@ -99,6 +99,24 @@ class Tensors(Case):
             self.assertEqual(list(threads.map(work, range(4))), [None] * 4)
         self.assertEqual(cuda.memory_allocated(), before)
 
+    def test_a_thread_keeps_the_context_that_it_has(self):
+        # It may be a green one, in whose place the runtime would put the primary one of the device.
+        tensor(1)
+        driver, context = ctypes.CDLL(None), ctypes.c_void_p()
+        runtime = ctypes.CDLL("libcudart.so.13")
+        self.assertEqual(driver.cuCtxGetCurrent(ctypes.byref(context)), 0)
+
+        def count(has_context):
+            driver.cuCtxSetCurrent(context if has_context else None)
+            before = runtime.standin_devices_set()
+            tensor(1)
+            return runtime.standin_devices_set() - before
+
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            self.assertEqual(other.submit(count, True).result(), 0)
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            self.assertEqual(other.submit(count, False).result(), 1)
+
     def test_memory_is_allocated_without_a_tensor(self):
         before = cuda.memory_allocated()
         address = cuda.caching_allocator_alloc(MIB)

@@ -200,7 +200,8 @@ class Share(unittest.TestCase):
         self.assertEqual(process.exitcode, 0)
 
     def test_the_end_of_an_import_creates_no_context_on_another_device(self):
-        out, error = programs.run("-c", "import test_share\ntest_share.share_on_the_second_device()", CUDA_SIM_DEVICES="2")
+        text = "import test_share\ntest_share.share_on_the_second_device()"
+        out, error = programs.run("-c", text, CUDA_SIM_DEVICES="2")
         self.assertEqual((out, error), ("[False, True, 0]", ""))
 
     def test_memory_stays_when_the_process_that_shared_it_is_killed(self):

@@ -89,7 +89,10 @@ API cudaError_t cudaGetDeviceCount(int* count) {
   return result(DRIVER("cuDeviceGetCount", count));
 }
 API cudaError_t cudaGetDevice(int* device) { *device = current_device(); return cudaSuccess; }
+std::atomic<unsigned> devices_set; // how often, for tests
+API unsigned standin_devices_set() { return devices_set; }
 API cudaError_t cudaSetDevice(int device) {
+  devices_set++;
   current = device;
   return result(DRIVER("cuCtxSetCurrent", context(device)));
 }
