@@ -174,23 +174,6 @@ bool native_has_free_memory() {
   return false;
 }
 
-// Frees what PyTorch can spare, when a request finds no free block.
-bool free_memory() noexcept {
-  bool freed = false;
-  try {
-    // Its memory must not go back during a capture, and a request that goes to a pool may be part of one.
-    if (routes == 0 && native_has_free_memory()) {
-      native->emptyCache({0, 0});
-      freed = true;
-    }
-    auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
-    for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
-  } catch (...) {
-    // The request goes on without it.
-  }
-  return freed;
-}
-
 // The context that is current on a thread, which need not be the one that CUDA's runtime has for the thread's device.
 struct CurrentContext {
   template <class Function>
@@ -234,6 +217,62 @@ void finish_all_work() noexcept {
   // Neither creates a context, as the runtime does for a device that the process does not use yet.
   before ? CurrentContext::set(before) : void(c10::cuda::MaybeSetDevice(current));
   cudaGetLastError(); // which PyTorch would take for one of its own
+}
+
+// Pools whose graphs are gone. Their work may still run on any stream, of which the library knows only some, and mapped
+// memory goes back to the driver without waiting for others. So the last use of such a pool is released after a wait.
+struct EndedPools {
+  std::atomic<bool> are_mapped = false;
+  std::mutex mutex;
+  std::vector<std::pair<DeviceIndex, MempoolId_t>> pools;
+
+  // Comes with each route, since pools get memory by these.
+  void note_settings() {
+    if (library.settings().expandable_segments) are_mapped = true;
+  }
+
+  // Takes over the use of a pool, if it is the last one and the pool may have mapped memory.
+  bool take_over(DeviceIndex device, MempoolId_t pool) {
+    if (!are_mapped || library.pool_uses(device, number(pool)) != 1) return false;
+    std::lock_guard lock(mutex);
+    pools.push_back({device, pool});
+    return true;
+  }
+
+  int uses(DeviceIndex device, MempoolId_t pool) {
+    std::lock_guard lock(mutex);
+    return int(std::count(pools.begin(), pools.end(), std::pair(device, pool)));
+  }
+
+  // Releases the uses, unless a capture is underway.
+  void release() noexcept {
+    std::vector<std::pair<DeviceIndex, MempoolId_t>> ended;
+    {
+      std::lock_guard lock(mutex);
+      if (pools.empty() || captures.any()) return;
+      ended.swap(pools);
+    }
+    finish_all_work();
+    for (auto [device, pool] : ended) library.pool_release(device, number(pool)); // which is there: this is a use of it
+  }
+} ended_pools;
+
+// Frees what PyTorch can spare, when a request finds no free block.
+bool free_memory() noexcept {
+  bool freed = false;
+  try {
+    ended_pools.release();
+    // Its memory must not go back during a capture, and a request that goes to a pool may be part of one.
+    if (routes == 0 && native_has_free_memory()) {
+      native->emptyCache({0, 0});
+      freed = true;
+    }
+    auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
+    for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
+  } catch (...) {
+    // The request goes on without it.
+  }
+  return freed;
 }
 
 // What a function of PyTorch threw while the library called it. Exceptions cannot pass through the library, so the
@@ -400,6 +439,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void emptyCache(MempoolId_t pool) override {
+    ended_pools.release();
     check(library.empty_cache(number(pool)));
     // It counts as a wait for all streams, and would break a capture.
     if (native_has_free_memory() && !captures.any()) native->emptyCache(pool);
@@ -547,6 +587,7 @@ class Allocator final : public CUDAAllocator {
       native_captures.ended(device);
       TORCH_CHECK(false, library.last_error());
     }
+    ended_pools.note_settings();
     captures.may_begin(device, pool);
     routes++;
     seldom++;
@@ -564,6 +605,7 @@ class Allocator final : public CUDAAllocator {
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
     if (is_native(device, pool)) return native->endAllocateToPool(device, pool);
     check(library.pool_end(device, number(pool)));
+    ended_pools.note_settings();
     captures.ended(device, pool);
     native_captures.ended(device);
     routes--;
@@ -572,12 +614,12 @@ class Allocator final : public CUDAAllocator {
 
   void releasePool(DeviceIndex device, MempoolId_t pool) override {
     if (is_native(device, pool)) return native->releasePool(device, pool);
-    check(library.pool_release(device, number(pool)));
+    if (!ended_pools.take_over(device, pool)) check(library.pool_release(device, number(pool)));
   }
 
   int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override {
     if (is_native(device, pool)) return native->getPoolUseCount(device, pool);
-    return library.pool_uses(device, number(pool));
+    return library.pool_uses(device, number(pool)) - ended_pools.uses(device, pool);
   }
 
   void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use_on_oom) override {
@@ -816,6 +858,7 @@ EXPORTED const char* accelerator_torch_install(const char* path, const char* set
 // allocate meanwhile.
 EXPORTED const char* accelerator_torch_uninstall() {
   using namespace accelerator;
+  ended_pools.release();
   if (library.empty_cache({0, 0}) != DONE) return library.last_error();
   int64_t numbers[STATISTICS];
   for (int device = 0; device < installed()->devices; device++) {

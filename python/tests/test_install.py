@@ -185,6 +185,31 @@ class Installation(unittest.TestCase):
         out, error = program(text)
         self.assertEqual((out.split(), error), (["100", "0", "0", "0"], ""))
 
+    def test_mapped_memory_of_a_graph_stays_until_its_replay_is_over(self):
+        text = (
+            "import ctypes, simulated, torch, warnings\nfrom torch import cuda\n"
+            "warnings.simplefilter('ignore')\n"
+            "empty = lambda mib: torch.empty(mib << 20, dtype=torch.uint8, device='cuda')\n"
+            "side = cuda.Stream()\n"
+            "for again in (cuda.empty_cache, lambda: empty(900)):\n"
+            " graph, pool = cuda.CUDAGraph(), cuda.graph_pool_handle()\n"
+            " with cuda.graph(graph, pool=pool): x = empty(300)\n"
+            " simulated.hold(side)\n"
+            # What a replay does, which the stand-in of the runtime leaves out.
+            " fill = (ctypes.c_uint64(x.data_ptr()), ctypes.c_ubyte(7), ctypes.c_size_t(300 << 20))\n"
+            " assert ctypes.CDLL(None).cuMemsetD8Async(*fill, ctypes.c_void_p(side.cuda_stream)) == 0\n"
+            " del x\n"
+            " graph.reset()\n"
+            " again()\n"
+            " simulated.release(side)\n"
+            " cuda.synchronize()\n"
+            " cuda.empty_cache()\n"
+            " print(cuda.memory_reserved(), simulated.violations())\n"
+            "del graph\naccelerator_alloc.uninstall()\n"
+        )
+        out, error = program(INSTALL.format(conf="expandable_segments:True") + text, CUDA_SIM_MEMORY="1G")
+        self.assertEqual((out.splitlines(), error), (["0 0", "0 0"], ""))
+
     def test_graphs_and_pools_from_before_stay_with_pytorchs_own_allocator(self):
         text = (
             "import torch, warnings\nfrom torch import cuda\n"
