@@ -219,7 +219,7 @@ fn the_end_of_a_resume_lets_no_pages_go_that_another_handle_copies() {
 fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = channel();
     thread::spawn(move || done.send(run()));
-    is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for itself")
+    is_done.recv_timeout(Duration::from_secs(20)).unwrap() // otherwise it waits for itself
 }
 
 /// The buffer was in use until the observer returned, which waited for that.

@@ -38,7 +38,7 @@ impl<B: Backend> Buffer<B> {
             Some(Err(error)) if error.kind == DriverErrorKind::Unsupported => {}
             Some(copied) => {
                 self.device().driver_result(copied)?;
-                if source.len() > 0 {
+                if !source.is_empty() {
                     report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, source.len()));
                 }
                 return Ok(());

@@ -39,6 +39,6 @@ pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, Hist
 pub(crate) use self::mem_pools::Keeper;
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
-pub(crate) use self::source::Limits;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};
 pub use self::source::ChunkLengths;
+pub(crate) use self::source::Limits;
