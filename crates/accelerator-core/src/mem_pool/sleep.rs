@@ -52,7 +52,8 @@ impl<B: Backend> MemPool<B> {
     /// [`Error::MemPool`]. Freeing blocks works as always. The paused bytes still count as reserved; see
     /// [`Statistics::paused_bytes`](crate::Statistics::paused_bytes).
     ///
-    /// It must not be called from a callback of the allocator in a request to the same pool, for which it would wait.
+    /// It must not be called from a callback of the allocator in a request to the same pool, for which it would wait,
+    /// or from the destructor of a [`HistoryContext`](crate::HistoryContext), which such a request may drop.
     /// In requests to two pools, callbacks that pause each other's pool would wait for each other.
     /// Nor may another thread begin a capture meanwhile: the wait for its stream fails, and may break the capture.
     ///
