@@ -114,8 +114,9 @@ class Tensors(Case):
 
         with concurrent.futures.ThreadPoolExecutor(1) as other:
             self.assertEqual(other.submit(count, True).result(), 0)
+        set_without_one = 0 if os.environ.get("NATIVE") else 1  # PyTorch leaves this to `cudaMalloc`
         with concurrent.futures.ThreadPoolExecutor(1) as other:
-            self.assertEqual(other.submit(count, False).result(), 1)
+            self.assertEqual(other.submit(count, False).result(), set_without_one)
 
     def test_memory_is_allocated_without_a_tensor(self):
         before = cuda.memory_allocated()
