@@ -213,16 +213,18 @@ impl Machine {
     fn checkpoint(&mut self, nth: usize) {
         let Some(pool) = self.pools.get(nth % self.pools.len().max(1)) else { return };
         let id = pool.id();
-        let is_pending = |pending: &Pending| self.model.segment_of(&pending.block).pool == id;
-        let must_fail = self.model.pending.iter().any(is_pending);
+        let is_captured = |pending: &Pending| pending.captured && self.model.segment_of(&pending.block).pool == id;
+        let must_fail = self.model.pending.iter().any(is_captured);
         match self.accelerator.allocator().checkpoint_pool(id) {
             Ok(checkpoint) => {
-                assert!(!must_fail, "a checkpoint with pending blocks");
+                assert!(!must_fail, "a checkpoint with blocks that a capture uses");
+                self.model.awaited(id);
                 let segments = self.model.segments.iter().filter(|(_, segment)| segment.pool == id);
                 let segments = segments.map(|(address, segment)| (*address, *segment)).collect();
                 self.checkpoints.push(Saved { checkpoint, live: self.model.live_in(id), segments });
             }
-            Err(Error::MemPool { .. }) => {} // the allocator may learn later than the model that streams are done
+            // What a capture does not use is waited for.
+            Err(Error::MemPool { .. }) => assert!(self.capture.is_some(), "no checkpoint without a capture"),
             Err(error) => panic!("{error}"),
         }
     }
@@ -243,10 +245,7 @@ impl Machine {
                     self.model.live.remove(&start);
                     self.users.remove(&start);
                 }
-                let of_pool = |pending: &Pending| self.model.segment_of(&pending.block).pool == id;
-                let over: Vec<_> = self.model.pending.iter().map(|pending| !of_pool(pending)).collect();
-                let mut keep = over.into_iter();
-                self.model.pending.retain(|_| keep.next().unwrap());
+                self.model.awaited(id);
                 for allocation in restored {
                     self.model.allocated(range(&allocation));
                     self.allocations.insert(range(&allocation).start, allocation);

@@ -121,6 +121,13 @@ impl Model {
         self.pending.retain(|pending| pending.captured || !pending.users.is_empty());
     }
 
+    /// Notes that the streams that used freed blocks of this pool were waited for.
+    pub(crate) fn awaited(&mut self, pool: MemPoolId) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain(|pending| self.segment_of(&pending.block).pool != pool);
+        self.pending = pending;
+    }
+
     /// Notes that the capture is over.
     pub(crate) fn capture_over(&mut self) {
         self.pending.iter_mut().for_each(|pending| pending.captured = false);
