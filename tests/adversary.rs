@@ -1,5 +1,6 @@
-//! Random programs on a device that does its worst within the contract: work runs late and in any permitted order,
-//! streams use memory without waiting for one another, and freed memory is poisoned.
+//! Random programs on a device that does its worst within the contract: work runs late and in any permitted order, and
+//! streams use memory without waiting for one another. Half of the buffers are overwritten before they are freed, if
+//! nobody may be reading them.
 //!
 //! A shadow of the physical memory judges the allocator: no byte may be handed out while anybody may still use it. The
 //! bytes that programs read back are compared with those of a program without streams, and allocated bytes with the sum

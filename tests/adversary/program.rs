@@ -123,7 +123,9 @@ pub(crate) struct Program {
 const POLICIES: [&str; 5] =
     ["", "expandable_segments:True", "policy:compact", "policy:compact", "policy:compact,expandable_segments:True"];
 
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
+    "policy:compact",
+    "policy:pytorch",
     "expandable_segments:True",
     "expandable_segments:False",
     "device_side_reuse:True",

@@ -136,7 +136,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<Address> {
-        self.enter_for_memory("alloc")?;
+        self.failures.enter_for_memory("alloc")?;
         let mut session = Session::new();
         let engine = session.engine_mut();
         let address = engine.allocate(self.number, len.get(), 0, 0).map_err(|error| refused("alloc", error))?;
@@ -191,7 +191,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
-        self.enter_for_memory("alloc_host")?;
+        self.failures.enter_for_memory("alloc_host")?;
         let mut session = Session::new();
         let host = &mut session.engine_mut().host;
         let address = host.allocate(len.get() as usize, 0, None, 0).map_err(|error| refused("alloc_host", error))?;
@@ -212,6 +212,7 @@ unsafe impl Backend for Adversary {
     }
 
     fn is_capturing(&self, stream: &Lane) -> DriverResult<bool> {
+        self.enter("is_capturing")?;
         Ok(self.captures.is_capturing(stream.number as u64))
     }
 

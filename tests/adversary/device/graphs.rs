@@ -1,13 +1,14 @@
 //! Graphs: captured work, which each launch submits again.
 #![allow(unsafe_code, reason = "the traits are unsafe to implement")]
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::backend_kit::lock;
 use accelerator_core::{CaptureMode, DriverResult, ExecutableGraph, Graphs};
 use sim_engine::{Face, Operation, Position, Work};
 
 use super::clock::Clock;
+use super::failures::Failures;
 use super::shadow::Touch;
 use super::state::Session;
 use super::{Adversary, Lane};
@@ -30,6 +31,7 @@ impl std::fmt::Debug for Captured {
 #[derive(Debug)]
 struct Graph {
     device: usize,
+    failures: Arc<Failures>,
     launches: Mutex<Launches>,
 }
 
@@ -56,10 +58,12 @@ unsafe impl Graphs<Self> for Adversary {
         Session::new().shadows[self.number].end_capture();
         failed?;
         let work = nodes?.into_iter().map(|node| node.work).collect();
-        Ok(Box::new(Graph { device: self.number, launches: Mutex::new(Launches { work, last: None }) }))
+        let launches = Mutex::new(Launches { work, last: None });
+        Ok(Box::new(Graph { device: self.number, failures: Arc::clone(&self.failures), launches }))
     }
 
     fn capture_of(&self, stream: &Lane) -> DriverResult<Option<u64>> {
+        self.enter("capture_of")?;
         Ok(self.captures.capture_of(stream.number as u64))
     }
 
@@ -77,6 +81,7 @@ unsafe impl Graphs<Self> for Adversary {
 // SAFETY: As above. One stream does the work in order, after the last launch.
 unsafe impl ExecutableGraph<Adversary> for Graph {
     unsafe fn launch(&self, stream: &Lane) -> DriverResult<()> {
+        self.failures.enter("launch")?;
         let mut launches = lock(&self.launches);
         let mut session = Session::new();
         if let Some((position, clock)) = &launches.last {

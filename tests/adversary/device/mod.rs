@@ -14,7 +14,7 @@ pub(crate) mod shadow;
 mod state;
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::backend_kit::{Captures, EventCapture};
 use accelerator_core::{DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MIB};
@@ -33,7 +33,8 @@ pub(crate) struct Adversary {
     number: usize,
     properties: DeviceProperties,
     captures: Captures<Captured>,
-    failures: Failures,
+    /// Shared with the graphs.
+    failures: Arc<Failures>,
     maps: bool,
 }
 
@@ -82,7 +83,7 @@ impl Adversary {
         engine.devices.push(Device::new(memory));
         let number = engine.devices.len() - 1;
         session.shadows.push(Shadow::default());
-        Self { number, properties, captures: Captures::new(), failures: Failures::default(), maps }
+        Self { number, properties, captures: Captures::new(), failures: Arc::new(Failures::of(number)), maps }
     }
 
     /// Keeps other programs from running until the guard is dropped, so that the seed decides everything.
@@ -163,22 +164,7 @@ impl Adversary {
 
     /// Counts a call, which may be one that fails.
     fn enter(&self, call: &'static str) -> DriverResult<()> {
-        self.failures.enter(call).inspect_err(|error| self.stop_if_lost(*error))
-    }
-
-    /// Counts a call that requests memory.
-    fn enter_for_memory(&self, call: &'static str) -> DriverResult<()> {
-        self.failures.enter_for_memory(call).inspect_err(|error| self.stop_if_lost(*error))
-    }
-
-    /// A device that is lost does no more work, which everybody knows.
-    fn stop_if_lost(&self, error: DriverError) {
-        if error.kind == DriverErrorKind::DeviceLost {
-            let mut session = Session::new();
-            let number = self.number;
-            session.engine_mut().drop_work(|_, lane| lane.device == number);
-            session.shadows[number].tell_all();
-        }
+        self.failures.enter(call)
     }
 
     /// Submits work that touches these ranges of addresses, each written or only read, or captures it.

@@ -38,7 +38,7 @@ unsafe impl VirtualMemory<Address> for Adversary {
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        self.enter_for_memory("create")?;
+        self.failures.enter_for_memory("create")?;
         let mut session = Session::new();
         let created = session.engine_mut().create_physical(self.number, len.get());
         created.map(|handle| Pages::new(handle, len)).map_err(|error| refused("create", error))
