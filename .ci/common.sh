@@ -109,7 +109,10 @@ in_debian13() {
 }
 
 # Builds a test target and prints the path of its program. Arguments: its name, and further arguments of `cargo test`.
-test_program() {
-  cargo test --workspace --test "$1" --no-run --message-format=json --locked "${@:2}" |
+test_program() { built_test "$1" --test "$@"; }
+
+# Builds tests, and prints the path of one program. Arguments: its name, and which tests `cargo test` is to build.
+built_test() {
+  cargo test --workspace --no-run --message-format=json --locked "${@:2}" |
     sed -n 's/.*"executable":"\([^"]*\/'"$1"'-[^"]*\)".*/\1/p'
 }

@@ -39,6 +39,7 @@ step_opencl-tests() {
   for_each_driver cargo test --workspace --locked \
     --test program --test conformance --test facade --test kernels --test opencl -- \
     --skip compare:: --skip ' (compact)'
+  for_each_driver cargo test --workspace --locked --test failing_calls -- opencl::
 }
 
 step opencl-saxpy 'OpenCL: saxpy'

@@ -7,17 +7,20 @@ step_instructions() {
   ACCELERATOR_REQUIRE=valgrind cargo bench --workspace --bench instructions --locked
 }
 
-step memcheck 'a few random programs under valgrind, which sees each access outside the memory of the heap'
+step memcheck 'the facade, the core and a few random programs under valgrind, which sees each access outside the heap'
 step_memcheck() {
   install valgrind
   # The debug build walks the whole allocator after each operation. The release build is what users run.
-  memcheck "$(test_program property)"
-  memcheck "$(test_program property --release)"
+  local program programs=(the_allocator_equals_the_model compact::the_program_whose_calls_fail_maps_aliases pools::)
+  for program in "$(test_program property)" "$(test_program property --release)"; do
+    memcheck "$program" --quiet "${programs[@]}"
+  done
+  memcheck "$(built_test accelerator_core --lib)" --quiet
+  # What other processes do is not seen.
+  ACCELERATOR_REQUIRE=host memcheck "$(test_program facade)" --skip sharing::
 }
-memcheck() {
-  PROPTEST_CASES=2 RUST_BACKTRACE=0 valgrind --quiet --error-exitcode=1 "$1" --quiet \
-    the_allocator_equals_the_model compact::the_program_whose_calls_fail_maps_aliases pools::
-}
+# Runs a test program, of which few random inputs. Arguments: its path, and its arguments.
+memcheck() { PROPTEST_CASES=2 RUST_BACKTRACE=0 valgrind --quiet --error-exitcode=1 "$@"; }
 
 step pytorch-tools "PyTorch's own tools read our files"
 step_pytorch-tools() {

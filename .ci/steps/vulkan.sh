@@ -51,6 +51,7 @@ step_vulkan-tests() {
   install spirv-tools
   # The step vulkan-conformance covers the conformance cases.
   with_lavapipe cargo test --workspace --locked --test program --test facade --test vulkan
+  with_lavapipe cargo test --workspace --locked --test failing_calls -- vulkan::
 }
 
 step vulkan-saxpy 'Vulkan: saxpy'

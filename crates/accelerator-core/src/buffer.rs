@@ -259,7 +259,8 @@ impl<B: Backend> Buffer<B> {
         stream.refuse_capture()?;
         // SAFETY: The device's end is inside the allocation. The host's end is a slice of `len` bytes that the caller
         // borrows until this function returns. It returns after `synchronize`: from then on, even if that failed,
-        // nothing submitted before touches host memory. No graph has the copy, since the stream does not capture.
+        // nothing submitted before touches host memory. A graph has the copy only if another thread has begun a capture
+        // of the stream since the check, which `Graph::replay` forbids.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
         copied.and_then(|()| backend.synchronize(stream.native()))
     }

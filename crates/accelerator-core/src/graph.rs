@@ -141,6 +141,8 @@ impl<B: Backend> Graph<B> {
     /// * All memory outside of the graph's pools that the captured work uses is still allocated, and stays so until the
     ///   stream has done the work. None of it is [paused](crate::MemPool::pause), nor begins to be during the call:
     ///   only for the graph's own pools is this checked.
+    /// * No other thread copied to or from memory of the host on a captured stream while its capture began: on the host
+    ///   backend, the graph may have that copy, of memory that was lent for one call.
     /// * Work on other streams that uses the same memory, or memory of the same pools, is ordered before or after it.
     /// * Nobody relies on the contents of memory that a pool of the graph with
     ///   [`use_on_oom`](crate::MemPoolOptions::use_on_oom) has lent to a request outside of the pool: as in PyTorch, it
