@@ -3,16 +3,17 @@
 
     tests/mutants/planted.py [PART...]    all faults, or those with one of these parts in their name or suite
     tests/mutants/planted.py --check      only checks that each fault still fits the code
+    tests/mutants/planted.py --quick ...  does not run the tests without a fault
 
 The faults are in planted.toml. A test finds a fault if it fails, and says what the fault's `message` has. Each test
 first passes without a fault. The code is changed in a copy, in target/planted.
 """
 
+import argparse
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import time
 import tomllib
 
@@ -67,15 +68,27 @@ def plant(fault):
         file.write_text(file.read_text().replace(change["old"], change["new"]))
 
 
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("part", nargs="*")
+    return parser.parse_args()
+
+
 def main():
+    asked = arguments()
     faults = tomllib.loads(pathlib.Path(__file__).with_name("planted.toml").read_text())
     suites, faults = faults["suite"], faults["fault"]
     wrong = [f"{fault['name']}: {problem}" for fault in faults if (problem := misfit(fault))]
-    if wrong or sys.argv[1:] == ["--check"]:
+    if wrong or asked.check:
         raise SystemExit("\n".join(wrong) or None)
-    chosen = [fault for fault in faults if is_chosen(fault, sys.argv[1:])]
+    chosen = [fault for fault in faults if is_chosen(fault, asked.part)]
+    if not chosen:
+        raise SystemExit(f"no fault has one of these in its name, and no suite is named so: {', '.join(asked.part)}")
     copy_sources(TREE)
-    for suite, test in dict.fromkeys((fault["suite"], fault["test"]) for fault in chosen):
+    tests = dict.fromkeys((fault["suite"], fault["test"]) for fault in chosen)
+    for suite, test in tests if not asked.quick else ():
         passed, text, took = run(suites[suite], test)
         print(f"{took:6.1f} s  without a fault, {suite} {test} {'passes' if passed else 'FAILS'}", flush=True)
         if not passed:
