@@ -59,7 +59,8 @@ def run(suite, test):
     environment = {**os.environ, **ENVIRONMENT, **suite.get("environment", {})}
     command = ["timeout", str(MOST_SECONDS), program, test]
     ran = subprocess.run(command, cwd=TREE / "tests", env=environment, capture_output=True, text=True, errors="replace")
-    return ran.returncode == 0, ran.stdout + ran.stderr, time.monotonic() - began
+    text = f"{ran.stdout}{ran.stderr}\nended with status {ran.returncode}"  # a signal, if a fault causes one
+    return ran.returncode == 0, text, time.monotonic() - began
 
 
 def plant(fault):
