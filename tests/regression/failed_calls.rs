@@ -1,7 +1,9 @@
 //! What is left after a call to the driver fails.
 
 use accelerator_conformance::{Call, Controls, Faulty};
-use accelerator_core::{Accelerator, AllocatorConfig, DriverErrorKind, Error, EventFlags, MIB};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, ContextsOf, DriverErrorKind, Error, EventFlags, HistoryAction, MIB, Recording,
+};
 use accelerator_host::Host;
 
 fn device() -> &'static Accelerator<Faulty<Host>> {
@@ -46,4 +48,20 @@ fn a_wait_for_pinned_memory_that_fails_twice_reports_the_copy_that_failed() {
     assert!(matches!(&failed, Error::Driver { source, .. } if source.kind == DriverErrorKind::Other), "{failed}");
     assert_eq!(device.backend().injected(), 2);
     pinned.bytes_mut().unwrap().fill(1);
+}
+
+/// Other failures are no lack of memory. A mutant took them for one, and no test saw it.
+#[test]
+fn the_history_tells_of_a_refusal_only_where_memory_is_missing() {
+    for (kind, refusals) in [(DriverErrorKind::OutOfMemory, 1), (DriverErrorKind::Other, 0)] {
+        let device = device();
+        let allocator = device.allocator();
+        allocator.record_history(Some(Recording { max_entries: 100, contexts: ContextsOf::All, capture: None }));
+        device.backend().fail_next(Call::Alloc, kind);
+        let allocated = device.allocate(MIB, device.default_stream());
+        assert_eq!(allocated.is_ok(), kind == DriverErrorKind::OutOfMemory, "memory is asked for again");
+        let entries = allocator.history().entries;
+        let refused = entries.iter().filter(|entry| entry.action == HistoryAction::Refused);
+        assert_eq!(refused.count(), refusals, "{kind:?}: {entries:?}");
+    }
 }

@@ -1,5 +1,7 @@
 //! What `docs/SAFETY.md` says about the source must be true: the uses of `unsafe` in each crate, and the dependencies.
 
+use std::collections::BTreeSet;
+
 use super::source::{Finding, Source, has_word};
 
 /// Returns the rows of the table with this header, split into cells, each with the number of its line.
@@ -32,21 +34,41 @@ pub(crate) fn unsafe_uses(file: &str, page: &str, crates: &[(String, Vec<Source>
     findings
 }
 
-/// Compares the table of dependencies with the manifest of the workspace.
-pub(crate) fn dependencies(file: &str, page: &str, manifest: &str) -> Vec<Finding> {
+/// Compares the table of dependencies with these manifests. What any of them takes from a folder is our own.
+pub(crate) fn dependencies(file: &str, page: &str, manifests: &[String]) -> Vec<Finding> {
     let table = rows(page, "| dependency | of | why |");
-    let listed: Vec<&str> = table.iter().map(|(_, cells)| cells[0].trim_matches('`')).collect();
-    let lines = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
-    let section = lines.take_while(|line| !line.starts_with('['));
-    let others = section.filter(|line| !line.contains("path = ") && !line.starts_with('#'));
-    let names = others.filter_map(|line| line.split([' ', '=']).next());
-    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    let listed: BTreeSet<&str> = table.iter().map(|(_, cells)| cells[0].trim_matches('`')).collect();
+    let (mut names, mut own) = (BTreeSet::new(), BTreeSet::new());
+    for (name, line) in manifests.iter().flat_map(|manifest| named(manifest)) {
+        names.insert(name);
+        if line.contains("path = ") {
+            own.insert(name);
+        }
+    }
+    let names: BTreeSet<&str> = names.difference(&own).copied().collect();
     let finding = |what| Finding { file: file.to_owned(), line: 1, what };
-    let missing = names.iter().filter(|name| !listed.contains(name));
+    let missing = names.difference(&listed);
     let missing = missing.map(|name| finding(format!("`{name}` is not in the table: say why it is needed")));
-    let gone = listed.iter().filter(|name| !names.contains(name));
-    let gone = gone.map(|name| finding(format!("`{name}` is in the table, but the workspace does not need it")));
+    let gone = listed.difference(&names);
+    let gone = gone.map(|name| finding(format!("`{name}` is in the table, but no manifest needs it")));
     missing.chain(gone).collect()
+}
+
+/// Returns the names of the dependencies in a manifest, each with a line about it. A dependency may have a line in a
+/// table of several, or a table of its own.
+fn named(manifest: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut is_of_several, mut alone) = (Vec::new(), false, None);
+    for line in manifest.lines() {
+        if let Some(table) = line.strip_prefix('[') {
+            let table = table.trim_end_matches(']');
+            is_of_several = table.ends_with("dependencies");
+            alone = table.rsplit_once("dependencies.").map(|(_, name)| name);
+        }
+        let first = line.split([' ', '=', '.']).next().unwrap_or_default();
+        let is_name = is_of_several && first.starts_with(|start: char| start.is_ascii_alphabetic());
+        found.extend(alone.or(is_name.then_some(first)).map(|name| (name, line)));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -70,9 +92,12 @@ mod tests {
     #[test]
     fn missing_and_superfluous_dependencies_are_found() {
         let page = "| dependency | of | why |\n|---|---|---|\n| `a` | x | y |\n| `old` | x | y |\n";
-        let manifest = "[workspace.dependencies]\nours = { path = \"x\" }\na = \"1\"\nb.version = \"1\"\nc = \"2\"\n\n[x]\nd = \"1\"";
-        let found = dependencies("f", page, manifest);
+        let workspace =
+            "[workspace.dependencies]\nours = { path = \"x\" }\na = \"1\"\nb.version = \"1\"\n\n[x]\nd = \"1\"";
+        let member = "[target.'cfg(unix)'.dev-dependencies]\n# e\nours.workspace = true\nc.workspace = true\n\n\
+                      [dependencies.also-ours]\npath = \"y\"\n\n[build-dependencies.z]\nversion = \"1\"";
+        let found = dependencies("f", page, &[workspace, member].map(str::to_owned));
         let told: Vec<&str> = found.iter().filter_map(|finding| finding.what.split('`').nth(1)).collect();
-        assert_eq!(told, ["b.version", "c", "old"]);
+        assert_eq!(told, ["b", "c", "z", "old"]);
     }
 }
