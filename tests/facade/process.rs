@@ -123,7 +123,7 @@ fn trial(
         // The count confirms that the name is right.
         match output.status.success() && stdout.contains("1 passed") {
             true => Ok(Completion::Completed),
-            false => Err(format!("{stdout}{stderr}").into()),
+            false => Err(format!("{}\n{stdout}{stderr}", output.status).into()),
         }
     })
 }
