@@ -33,3 +33,5 @@ mod pool_holders;
 mod pool_sources;
 #[path = "regression/pools_that_help.rs"]
 mod pools_that_help;
+#[path = "regression/waiting.rs"]
+mod waiting;

@@ -156,14 +156,16 @@ const TOLD: &str = "calls, runs, next: ";
 /// Runs something without failures, and then with each of the plans, until a stream is captured for ever.
 fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<Ran, Failed>) -> Outcome {
     panics::watch();
-    limit_time();
+    let run = |failing, kind| {
+        limit_time();
+        run(failing, kind)
+    };
     let first = env::var(FIRST).map_or(Ok(0), |first| first.parse())?;
     let calls = run(Failing::Nothing, DriverErrorKind::Other)?.calls;
     let plans = plans::plans(calls, runs, seed);
     let (mut wrong, mut next) = (Vec::new(), first);
     for (nth, failing) in plans.iter().enumerate().skip(first) {
         next = nth + 1;
-        limit_time();
         match run(*failing, D::KINDS[nth % D::KINDS.len()]) {
             Ok(Ran { is_stuck: true, .. }) => break,
             Ok(_) => {}
@@ -182,10 +184,10 @@ fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind)
     }
 }
 
-/// Lets this process be terminated in ten minutes, which is longer than any run takes, so that an endless wait is a
-/// failure.
+/// Lets this process be terminated in ten minutes, which is longer than any run or trial takes or waits for another
+/// process, so that an endless wait is a failure.
 #[allow(unsafe_code, reason = "a call of the system")]
-fn limit_time() {
+pub(crate) fn limit_time() {
     // SAFETY: Without a handler the signal terminates the process.
     unsafe { libc::alarm(600) };
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use accelerator_conformance::{Failing, FailingCalls, PlannedCase, Suite};
 use accelerator_core::{DriverErrorKind, DriverResult};
 
-use super::process;
 use super::simulated::Simulated;
-use crate::failing::Driver;
+use crate::failing::{Driver, limit_time};
 
 /// A simulated driver whose functions fail.
 pub(crate) struct InDriver<B> {
@@ -68,6 +67,6 @@ impl<B: Simulated> Driver for InDriver<B> {
     }
 
     fn goes_on() {
-        process::limit();
+        limit_time();
     }
 }

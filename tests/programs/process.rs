@@ -7,6 +7,7 @@ use libtest_mimic::{Completion, Failed};
 
 pub(crate) use super::surroundings::beside;
 use super::surroundings::separate;
+use crate::failing::limit_time;
 
 pub(crate) type Outcome = Result<(), Failed>;
 
@@ -22,17 +23,9 @@ pub(crate) const CHILD: &str = "ACCELERATOR_TRIAL";
 pub(crate) fn is_of(trial: &str) -> bool {
     let is_of = env::var_os(CHILD).is_some_and(|running| running == *trial);
     if is_of {
-        limit();
+        limit_time();
     }
     is_of
-}
-
-/// Lets this process be terminated in ten minutes, which is longer than any trial takes or waits for another process,
-/// so that an endless wait is a failure.
-#[allow(unsafe_code)]
-pub(crate) fn limit() {
-    // SAFETY: Without a handler the signal terminates the process.
-    unsafe { libc::alarm(600) };
 }
 
 /// Returns the process of a trial, which [`completed`] runs.

@@ -14,6 +14,8 @@ use accelerator_core::{
 };
 use accelerator_host::Host;
 
+use crate::waiting::soon;
+
 type Failing = Faulty<Host>;
 
 fn device() -> &'static Accelerator<Failing> {
@@ -213,13 +215,6 @@ fn the_end_of_a_resume_lets_no_pages_go_that_another_handle_copies() {
     });
     let _ = first.resume().unwrap();
     check(&buffer, 1);
-}
-
-/// Returns what a function returns in another thread, which may wait for itself.
-fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, is_done) = channel();
-    thread::spawn(move || done.send(run()));
-    is_done.recv_timeout(Duration::from_secs(20)).unwrap() // otherwise it waits for itself
 }
 
 /// The buffer was in use until the observer returned, which waited for that.

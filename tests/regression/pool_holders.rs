@@ -13,6 +13,8 @@ use accelerator_core::{
     HistoryContext, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests, Recording, Stream,
 };
 
+use crate::waiting::{soon, wait_until};
+
 fn device<B: Backend>(backend: B, settings: &str) -> &'static Accelerator<B> {
     Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings).unwrap()).unwrap()
 }
@@ -98,15 +100,10 @@ static FREES: AtomicU32 = AtomicU32::new(0);
 static IS_SET_BACK: AtomicBool = AtomicBool::new(false);
 static HAS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
-fn wait_until(flag: &AtomicBool) {
-    let waits = (0..1000).take_while(|_| !flag.load(Ordering::SeqCst));
-    assert!(waits.inspect(|_| thread::sleep(Duration::from_millis(10))).count() < 1000, "it takes too long");
-}
-
 /// Holds up the second free of a pool that is set back.
 fn hold_up() -> Option<HistoryContext> {
     if IS_SET_BACK.load(Ordering::SeqCst) && FREES.fetch_add(1, Ordering::SeqCst) == 1 {
-        wait_until(&HAS_REQUESTED);
+        wait_until(|| HAS_REQUESTED.load(Ordering::SeqCst));
     }
     None
 }
@@ -150,8 +147,7 @@ impl Drop for Asks {
 /// The table of raw pointers was locked meanwhile.
 #[test]
 fn a_pool_of_raw_memory_is_set_back_under_no_lock() {
-    let (done, is_done) = channel();
-    thread::spawn(move || {
+    let freed = soon(|| {
         let device = device(Sim::new(1 << 30), "");
         let allocator = device.allocator();
         let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
@@ -166,9 +162,9 @@ fn a_pool_of_raw_memory_is_set_back_under_no_lock() {
         let ptr = allocator.raw_alloc(MIB, device.default_stream()).unwrap().unwrap();
         drop(guard);
         RECORDED.get_or_init(|| (device, ptr));
-        done.send(allocator.raw_restore_pool(&empty).map(|restored| restored.freed.len())).unwrap();
+        allocator.raw_restore_pool(&empty).unwrap().freed.len()
     });
-    assert_eq!(is_done.recv_timeout(Duration::from_secs(20)).map(Result::ok), Ok(Some(1)), "it waits for itself");
+    assert_eq!(freed, 1);
 }
 
 /// Another thread held the queues, so the use that was over was not noticed.

@@ -5,14 +5,13 @@ use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
 
 use accelerator_conformance::{DriverSource, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, DriverResult, MIB, MemPool, MemPoolOptions, SegmentSource,
 };
+
+use crate::waiting::soon;
 
 struct WithPool {
     source: DriverSource<Sim>,
@@ -34,8 +33,7 @@ unsafe impl SegmentSource<<Sim as Backend>::Ptr> for WithPool {
 /// The end of the outer pool drops its source, and so the inner pool.
 #[test]
 fn a_source_with_a_pool_is_dropped_under_no_lock() {
-    let (done, is_done) = channel();
-    thread::spawn(move || {
+    let used = soon(|| {
         let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
         let inner = MemPool::new(device, MemPoolOptions::default()).unwrap();
         {
@@ -49,9 +47,9 @@ fn a_source_with_a_pool_is_dropped_under_no_lock() {
             drop(device.allocate(MIB, device.default_stream()).unwrap());
         }
         drop(outer);
-        done.send(device.backend().used()).unwrap();
+        device.backend().used()
     });
-    assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(0), "it waits for itself");
+    assert_eq!(used, 0);
 }
 
 /// Panics when it gets its first segment back.

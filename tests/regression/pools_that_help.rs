@@ -4,7 +4,6 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use accelerator_conformance::{Faulty, Sim};
 use accelerator_core::{
@@ -12,6 +11,8 @@ use accelerator_core::{
     HistoryContext, MIB, MemPool, MemPoolOptions, PoolCheckpoint, Recording, Stream,
 };
 use accelerator_host::Host;
+
+use crate::waiting::wait_until;
 
 fn device<B: Backend>(backend: B, settings: &str) -> &'static Accelerator<B> {
     Accelerator::new(backend, 0, AllocatorConfig::default().updated(settings).unwrap()).unwrap()
@@ -50,11 +51,6 @@ impl Meeting {
         }
         None
     }
-}
-
-fn wait_until(is_true: impl Fn() -> bool) {
-    let waits = (0..1000).take_while(|_| !is_true());
-    assert!(waits.inspect(|_| thread::sleep(Duration::from_millis(10))).count() < 1000, "it takes too long");
 }
 
 type Live = Vec<Allocation<Sim>>;
