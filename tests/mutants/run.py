@@ -12,7 +12,9 @@ mutants are in one build, and an environment variable chooses one of them (switc
 """
 
 import collections
+import functools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -131,6 +133,13 @@ def outcome(subject, tree, tests, mutant, file):
     return "missed", ""
 
 
+def tried(subject, tree, tests, mutant):
+    """Returns a mutant, the outcome of its tests, and the seconds that they took."""
+    began = time.monotonic()
+    ended = outcome(subject, tree, tests, mutant["id"], mutant["file"])
+    return mutant, *ended, time.monotonic() - began
+
+
 def part(mutant):
     path = mutant["name"].split("/src/")[1].split(":")[0].split("/")
     return "/".join(path[:2]) if path[0] in ("alloc", "tracker") else path[0]
@@ -169,18 +178,26 @@ def main():
     copy_sources(tree)
     unviable, left_out = switched.make(tree, subject, chosen, ENVIRONMENT)
     tests = programs(subject, tree)
-    wrong = outcome(subject, tree, tests, 0, "compact")
-    if wrong[0] != "missed":
-        raise SystemExit(f"without a mutant: {wrong}")
-    with file.open("a") as kept:
-        for mutant in chosen:
-            number, began = mutant["id"], time.monotonic()
-            fixed = "unviable" if number in unviable else "left out" if number in left_out else None
-            ended, by = (fixed, "") if fixed else outcome(subject, tree, tests, number, mutant["file"])
-            result = {"name": mutant["name"], "outcome": ended, "by": by}
-            results[mutant["name"]] = result
-            print(json.dumps(result), file=kept, flush=True)
-            print(f"{time.monotonic() - began:6.1f} s  {ended:8}  {mutant['name']}  {by}", flush=True)
+    _, wrong, by, seconds = tried(subject, tree, tests, {"id": 0, "file": "compact"})
+    if wrong != "missed":
+        raise SystemExit(f"without a mutant: {wrong} {by}")
+    print(f"{seconds:6.1f} s  without a mutant", flush=True)
+
+    def note(mutant, ended, by="", seconds=0.0):
+        result = {"name": mutant["name"], "outcome": ended, "by": by}
+        results[mutant["name"]] = result
+        print(json.dumps(result), file=kept, flush=True)
+        print(f"{seconds:6.1f} s  {ended:8}  {mutant['name']}  {by}", flush=True)
+
+    # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
+    with file.open("a") as kept, multiprocessing.Pool(2) as workers:
+        for mutant in [mutant for mutant in chosen if mutant["id"] in unviable]:
+            note(mutant, "unviable")
+        for mutant in [mutant for mutant in chosen if mutant["id"] in left_out]:
+            note(mutant, "left out")
+        running = [mutant for mutant in chosen if mutant["id"] not in unviable and mutant["id"] not in left_out]
+        for ended in workers.imap_unordered(functools.partial(tried, subject, tree, tests), running):
+            note(*ended)
     report(results)
 
 

@@ -24,7 +24,7 @@ SUBJECTS = {
         package="accelerator-core",
         built=["--package", "accelerator-core", "--package", "accelerator-mutants", "--lib", "--test", "mutants_*"],
         tests=["accelerator_core", "adversary", "property", "limits", "sim", "host", "concurrency"],
-        further=["regressions", "facade", "conformance", "parity", "compact"],
+        further=["regressions", "recording", "facade", "conformance", "parity", "compact"],
         # Only the cases on the simulated device, and small jobs.
         arguments={"conformance": ["sim::"], "compact": ["models"]},
         # Three do not fit into the limits, and one needs shrinking, which is off. The others take most of the time.

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use accelerator_conformance::{Call, Faulty, Gate, Sim};
+use accelerator_conformance::{Call, Controls, Faulty, Gate, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB, MemPool, MemPoolOptions,
     OutOfMemoryCause,
@@ -117,4 +117,18 @@ fn a_request_waits_for_the_pages_of_one_in_another_pool_that_lacks_others() {
         drop(served.unwrap().unwrap());
     });
     drop(live);
+}
+
+/// A mutant waited on the device only for the stream that had freed last, and then on the host. No test saw it.
+#[test]
+fn a_request_waits_on_the_device_for_all_streams_that_freed_memory() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+    let [first, second, third] = [(); 3].map(|()| device.stream(0).unwrap());
+    let freed = [first, second].map(|stream| device.allocate(50 * MIB, stream).unwrap());
+    [first, second].iter().for_each(|stream| device.backend().hold(stream.native()));
+    drop(freed);
+    drop(device.allocate(100 * MIB, third).unwrap());
+    let calls = device.backend().calls();
+    assert_eq!((calls.of(Call::Wait), calls.of(Call::WaitHost)), (2, 0));
 }

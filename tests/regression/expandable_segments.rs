@@ -104,6 +104,34 @@ fn the_history_tells_that_pages_stayed() {
     assert_eq!(mapped, device.backend().used());
 }
 
+/// A mutant unmapped the pages after those that could not be unmapped, and lost the error. No test saw it.
+#[test]
+fn pages_behind_ones_that_could_not_be_unmapped_stay() {
+    let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
+    let [first, between, last] = [(); 3].map(|()| device.allocate(20 * MIB, device.default_stream()).unwrap());
+    drop((first, last));
+    device.backend().fail_next(Call::Unmap, DriverErrorKind::Other);
+    assert!(matches!(device.allocator().empty_cache(), Err(Error::Driver { .. })));
+    assert_eq!(device.backend().used(), 60 * MIB);
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 20 * MIB);
+    drop(between);
+}
+
+/// Nobody can wait for such a stream. A mutant unmapped its pages, and no test saw it.
+#[test]
+fn pages_stay_while_their_stream_is_captured_by_other_means() {
+    let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
+    let stream = device.default_stream();
+    drop(device.allocate(20 * MIB, stream).unwrap());
+    device.backend().set_capturing(stream.native(), true);
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 20 * MIB);
+    device.backend().set_capturing(stream.native(), false);
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}
+
 #[test]
 fn of_two_threads_that_request_most_of_the_memory_one_gets_it() {
     let device = device(Faulty::new(Sim::new(4 * GIB)), EXPANDABLE);
