@@ -65,7 +65,8 @@ impl<B: Backend> MemPool<B> {
     ///
     /// The pool is not paused then, and nothing is lost, except in one case: if the driver refuses to take memory,
     /// after it has taken some and [`Keep::Nothing`] has discarded it, the contents are unspecified. If the driver does
-    /// not give that memory back either, the pool counts as paused.
+    /// not give that memory back either, the pool counts as paused. It also counts as paused, with its contents, if the
+    /// driver twice refuses to wait for the copy of them.
     pub fn pause(&self, keep: Keep) -> Result<PauseReport> {
         self.pause_with(keep, &mut |_| ())
     }
@@ -112,7 +113,8 @@ impl<B: Backend> MemPool<B> {
     /// As for [`pause`](Self::pause); [`Error::MemPool`] also if a pool is given twice. No pool is paused then, and
     /// nothing is lost, except in one case: if the driver refuses to take memory of one pool, after it has taken that
     /// of others, these are resumed. With [`Keep::Nothing`], their contents are unspecified. If the driver does not
-    /// give their memory back, they count as [paused](Self::is_paused), with what was kept.
+    /// give their memory back, they count as [paused](Self::is_paused), with what was kept. A pool also counts as
+    /// paused, with its contents, if the driver twice refuses to wait for the copy of them.
     pub fn pause_all<'a>(pools: impl IntoIterator<Item = (&'a Self, Keep)>) -> Result<Vec<PauseReport>> {
         let (pools, keeps): (Vec<_>, Vec<_>) = pools.into_iter().unzip();
         let mut pausing = begin_each(&pools, Self::begin_pause)?;
@@ -147,7 +149,7 @@ impl<B: Backend> MemPool<B> {
         let allocator = self.accelerator.allocator();
         let keeper = allocator.keep_pool(self.id);
         let bytes = allocator.paused_bytes(self.id);
-        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, _keeper: keeper })
+        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, keeper })
     }
 
     fn contents(&self) -> Result<ContentsGuard<'_, B>> {
@@ -183,7 +185,8 @@ fn begin_each<'a, B: Backend, T>(
 }
 
 /// A pool that is being paused. If it is dropped before the end, also because the caller's callback panics, the pool is
-/// open again with its contents, as far as the driver gives its memory back. Otherwise it stays paused.
+/// open again with its contents, as far as the driver gives its memory back and no copy may still run. Otherwise it
+/// stays paused.
 struct Pausing<'a, B: Backend> {
     pool: &'a MemPool<B>,
     kept: ContentsGuard<'a, B>,
@@ -237,7 +240,10 @@ impl<B: Backend> Pausing<'_, B> {
 impl<B: Backend> Drop for Pausing<'_, B> {
     fn drop(&mut self) {
         let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
-        if self.state == State::Closed || (self.state == State::Going && self.undo()) {
+        let is_whole = self.state == State::Closed || (self.state == State::Going && self.undo());
+        let keeper = self.keeper.take();
+        let are_copies_over = self.kept.as_mut().is_none_or(|kept| kept.settle(keeper));
+        if is_whole && are_copies_over {
             *self.kept = None;
             allocator.open_pool(id);
         }
@@ -251,7 +257,7 @@ struct Resuming<'a, B: Backend> {
     bytes: u64,
     start: Instant,
     is_mapped: bool,
-    _keeper: Option<Keeper<'static>>,
+    keeper: Option<Keeper<'static>>,
 }
 
 impl<B: Backend> Resuming<'_, B> {
@@ -275,8 +281,9 @@ impl<B: Backend> Resuming<'_, B> {
 
 impl<B: Backend> Drop for Resuming<'_, B> {
     fn drop(&mut self) {
-        // If the wait for a copy failed, the copy may still write the pages.
-        if self.is_mapped && self.pool.accelerator.default_stream().synchronize().is_ok() {
+        let keeper = self.keeper.take();
+        let are_copies_over = self.kept.as_mut().is_none_or(|kept| kept.settle(keeper));
+        if self.is_mapped && are_copies_over {
             // Pages that the driver refuses to take stay, and the next resume finds them.
             let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
         }
