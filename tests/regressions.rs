@@ -33,5 +33,7 @@ mod pool_holders;
 mod pool_sources;
 #[path = "regression/pools_that_help.rs"]
 mod pools_that_help;
+#[path = "regression/unfinished_copies.rs"]
+mod unfinished_copies;
 #[path = "regression/waiting.rs"]
 mod waiting;

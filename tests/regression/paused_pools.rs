@@ -16,25 +16,25 @@ use accelerator_host::Host;
 
 use crate::waiting::soon;
 
-type Failing = Faulty<Host>;
+pub(crate) type Failing = Faulty<Host>;
 
-fn device() -> &'static Accelerator<Failing> {
+pub(crate) fn device() -> &'static Accelerator<Failing> {
     Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 0, AllocatorConfig::default()).unwrap()
 }
 
-fn pausable<B: Backend>(device: &'static Accelerator<B>) -> MemPool<B> {
+pub(crate) fn pausable<B: Backend>(device: &'static Accelerator<B>) -> MemPool<B> {
     MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap()
 }
 
 /// Returns a buffer in a pool, with this value in each byte.
-fn filled(device: &'static Accelerator<Failing>, pool: &MemPool<Failing>, value: u8) -> Buffer<Failing> {
+pub(crate) fn filled(device: &'static Accelerator<Failing>, pool: &MemPool<Failing>, value: u8) -> Buffer<Failing> {
     let _guard = pool.use_pool();
     let mut buffer = device.allocate(3 * MIB, device.default_stream()).unwrap();
     buffer.fill(value, device.default_stream()).unwrap();
     buffer
 }
 
-fn check(buffer: &Buffer<Failing>, value: u8) {
+pub(crate) fn check(buffer: &Buffer<Failing>, value: u8) {
     let bytes = buffer.slice::<u8>().unwrap().to_vec(buffer.stream()).unwrap();
     assert!(bytes.iter().all(|byte| *byte == value), "{} instead of {value}", bytes[0]);
 }
@@ -220,7 +220,8 @@ fn the_end_of_a_resume_lets_no_pages_go_that_another_handle_copies() {
 /// The buffer was in use until the observer returned, which waited for that.
 #[test]
 fn an_observer_of_work_on_a_buffer_pauses_its_pool() {
-    let device = device();
+    // It has a number of its own, since the observer is told of the work of other tests, too.
+    let device = Accelerator::new(Faulty::new(Host::new(0, 100 * MIB)), 7, AllocatorConfig::default()).unwrap();
     let pool = Arc::new(pausable(device));
     let (observed, mut buffer) = (Arc::clone(&pool), filled(device, &pool, 1));
     let observer = observe_operators(move |operator| {

@@ -1,21 +1,16 @@
 //! The contents of a paused pool: kept in pinned host memory, or in a file.
 #![allow(unsafe_code)] // `Backend::copy`, `Backend::dealloc_host`
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::mem;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use super::sleep::{Keep, PauseProgress};
 use crate::accelerator::Accelerator;
-use crate::alloc::Keeper;
 use crate::backend::{Backend, Place};
-use crate::types::{
-    DevicePtr, DriverError, DriverErrorKind, DriverResult, Error, MIB, MemPoolId, PoolFileError, Result,
-};
+use crate::types::{DevicePtr, DriverResult, Error, MIB, MemPoolId, PoolFileError, Result};
 
 /// The number of bytes that are copied at a time.
 const STEP: u64 = 32 * MIB;
@@ -27,10 +22,6 @@ pub(super) struct Kept<B: Backend> {
     /// Where the bytes belong, piece by piece.
     pieces: Vec<Piece<B::Ptr>>,
     bytes: Bytes<B>,
-    /// Whether the wait for a copy failed, so that it may still use the pages.
-    is_copying: Cell<bool>,
-    /// Keeps the pages where they are meanwhile.
-    keeper: Option<Keeper<'static>>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,8 +104,7 @@ enum Direction {
 impl<B: Backend> Kept<B> {
     /// Keeps nothing of a pool yet.
     pub(super) fn nothing(accelerator: &'static Accelerator<B>, pool: MemPoolId) -> Self {
-        let (pieces, bytes) = (Vec::new(), Bytes::Discarded);
-        Self { accelerator, pool, pieces, bytes, is_copying: Cell::new(false), keeper: None }
+        Self { accelerator, pool, pieces: Vec::new(), bytes: Bytes::Discarded }
     }
 
     /// Keeps the contents of these runs of memory, on which no work is running.
@@ -156,9 +146,8 @@ impl<B: Backend> Kept<B> {
     }
 
     /// Copies the contents back, as far as they are in these runs, which are the memory that the pool still has. They
-    /// are still kept then, also if `progress` panics. Also waits for an earlier copy.
+    /// are still kept then, also if `progress` panics.
     pub(super) fn restore(&self, runs: &[(B::Ptr, u64)], progress: &mut dyn FnMut(PauseProgress)) -> Result<()> {
-        self.driver(self.wait())?;
         let total = self.pieces.iter().map(|piece| piece.len.get()).sum();
         let mut progress = Counter { done: 0, total, report: progress };
         match &self.bytes {
@@ -209,30 +198,11 @@ impl<B: Backend> Kept<B> {
         let (backend, stream) = (self.accelerator.backend(), self.accelerator.default_stream());
         stream.refuse_capture()?;
         // SAFETY: The pool has mapped pages at the piece, which nothing else uses while the pool is closed, and which
-        // stay while it counts as copied. The block has as many bytes there, and is not used before `synchronize` has
-        // returned. No graph has the copy, since the stream does not capture.
+        // stay while the pool is kept, or the allocator knows of a copy. The block has as many bytes there, and is not
+        // used before `synchronize` has returned. No graph has the copy, since the stream does not capture.
         unsafe { backend.copy(to, from, piece.len, stream.native()) }?;
-        self.is_copying.set(true);
-        self.wait()
-    }
-
-    /// Waits for the last copy, if it may still run.
-    fn wait(&self) -> DriverResult<()> {
-        if !self.is_copying.get() {
-            return Ok(());
-        }
-        let waited = self.accelerator.backend().synchronize(self.accelerator.default_stream().native());
-        let may_run = |error: &DriverError| error.kind != DriverErrorKind::DeviceLost;
-        self.is_copying.set(waited.as_ref().is_err_and(may_run));
-        waited
-    }
-
-    /// Tries once more to wait for a copy. Keeps the pages from now on if that fails. Returns whether all copies are
-    /// over.
-    pub(super) fn settle(&mut self, keeper: Option<Keeper<'static>>) -> bool {
-        let are_over = self.wait().is_ok();
-        self.keeper = keeper.filter(|_| !are_over);
-        are_over
+        let waited = backend.synchronize(stream.native());
+        waited.inspect_err(|_| self.accelerator.allocator().note_copy(self.pool))
     }
 
     fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
@@ -243,14 +213,6 @@ impl<B: Backend> Kept<B> {
         let (device, pool) = (self.accelerator.device(), self.pool);
         let name = self.accelerator.allocator().pool_name(pool);
         Error::PoolFile(Box::new(PoolFileError { device, pool, name, path: path.to_owned(), error }))
-    }
-}
-
-impl<B: Backend> Drop for Kept<B> {
-    fn drop(&mut self) {
-        if self.wait().is_err() {
-            mem::forget(self.keeper.take()); // nobody can tell when the copy is over, so the pages stay
-        }
     }
 }
 

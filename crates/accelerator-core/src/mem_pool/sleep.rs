@@ -63,10 +63,11 @@ impl<B: Backend> MemPool<B> {
     /// * [`Error::PoolFile`] if the file exists, or cannot be written.
     /// * [`Error::Driver`].
     ///
-    /// The pool is not paused then, and nothing is lost, except in one case: if the driver refuses to take memory,
-    /// after it has taken some and [`Keep::Nothing`] has discarded it, the contents are unspecified. If the driver does
-    /// not give that memory back either, the pool counts as paused. It also counts as paused, with its contents, if the
-    /// driver twice refuses to wait for the copy of them.
+    /// The pool is not paused then, and nothing is lost, except in two cases:
+    ///
+    /// * If the driver refuses to take memory, after it has taken some and [`Keep::Nothing`] has discarded it, the
+    ///   contents are unspecified. If the driver does not give that memory back either, the pool counts as paused.
+    /// * If the driver twice refuses to wait for a copy of contents, the pool counts as paused, with its contents.
     pub fn pause(&self, keep: Keep) -> Result<PauseReport> {
         self.pause_with(keep, &mut |_| ())
     }
@@ -88,7 +89,8 @@ impl<B: Backend> MemPool<B> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Driver`], [`Error::PoolFile`]: the pool stays paused, with all that was kept,
-    /// and the call may be repeated. [`Error::MemPool`] if the pool is not paused.
+    /// and the call may be repeated. [`Error::MemPool`] if the pool is not paused, or if the default stream is being
+    /// captured and a copy of a pause or resume that failed may still run.
     pub fn resume(&self) -> Result<PauseReport> {
         self.resume_with(&mut |_| ())
     }
@@ -111,10 +113,12 @@ impl<B: Backend> MemPool<B> {
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); [`Error::MemPool`] also if a pool is given twice. No pool is paused then, and
-    /// nothing is lost, except in one case: if the driver refuses to take memory of one pool, after it has taken that
-    /// of others, these are resumed. With [`Keep::Nothing`], their contents are unspecified. If the driver does not
-    /// give their memory back, they count as [paused](Self::is_paused), with what was kept. A pool also counts as
-    /// paused, with its contents, if the driver twice refuses to wait for the copy of them.
+    /// nothing is lost, except in two cases:
+    ///
+    /// * If the driver refuses to take memory of one pool, after it has taken that of others, these are resumed. With
+    ///   [`Keep::Nothing`], their contents are unspecified. If the driver does not give their memory back, they count
+    ///   as [paused](Self::is_paused), with what was kept.
+    /// * If the driver twice refuses to wait for a copy of contents, that pool counts as paused, with its contents.
     pub fn pause_all<'a>(pools: impl IntoIterator<Item = (&'a Self, Keep)>) -> Result<Vec<PauseReport>> {
         let (pools, keeps): (Vec<_>, Vec<_>) = pools.into_iter().unzip();
         let mut pausing = begin_each(&pools, Self::begin_pause)?;
@@ -149,7 +153,7 @@ impl<B: Backend> MemPool<B> {
         let allocator = self.accelerator.allocator();
         let keeper = allocator.keep_pool(self.id);
         let bytes = allocator.paused_bytes(self.id);
-        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, keeper })
+        Ok(Resuming { pool: self, kept, bytes, start, is_mapped: false, _keeper: keeper })
     }
 
     fn contents(&self) -> Result<ContentsGuard<'_, B>> {
@@ -241,9 +245,7 @@ impl<B: Backend> Drop for Pausing<'_, B> {
     fn drop(&mut self) {
         let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
         let is_whole = self.state == State::Closed || (self.state == State::Going && self.undo());
-        let keeper = self.keeper.take();
-        let are_copies_over = self.kept.as_mut().is_none_or(|kept| kept.settle(keeper));
-        if is_whole && are_copies_over {
+        if is_whole && allocator.wait_for_copies(id).is_ok() {
             *self.kept = None;
             allocator.open_pool(id);
         }
@@ -257,7 +259,7 @@ struct Resuming<'a, B: Backend> {
     bytes: u64,
     start: Instant,
     is_mapped: bool,
-    keeper: Option<Keeper<'static>>,
+    _keeper: Option<Keeper<'static>>,
 }
 
 impl<B: Backend> Resuming<'_, B> {
@@ -272,6 +274,7 @@ impl<B: Backend> Resuming<'_, B> {
         if let Some(contents) = &mut *self.kept {
             contents.restore(&allocator.page_runs(id), progress)?;
         }
+        allocator.wait_for_copies(id)?;
         allocator.open_pool(id);
         *self.kept = None;
         self.is_mapped = false; // the pool keeps its memory
@@ -281,11 +284,12 @@ impl<B: Backend> Resuming<'_, B> {
 
 impl<B: Backend> Drop for Resuming<'_, B> {
     fn drop(&mut self) {
-        let keeper = self.keeper.take();
-        let are_copies_over = self.kept.as_mut().is_none_or(|kept| kept.settle(keeper));
-        if self.is_mapped && are_copies_over {
+        // Pages that were there before have contents, which may be kept nowhere else.
+        let has_mapped = self.is_mapped && self.bytes > 0;
+        let (allocator, id) = (self.pool.accelerator.allocator(), self.pool.id);
+        if has_mapped && allocator.wait_for_copies(id).is_ok() {
             // Pages that the driver refuses to take stay, and the next resume finds them.
-            let _ = self.pool.accelerator.allocator().give_pages_back(self.pool.id);
+            let _ = allocator.give_pages_back(id);
         }
     }
 }

@@ -245,6 +245,14 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.keep_pool(pool)
     }
 
+    pub(crate) fn note_copy(&self, pool: MemPoolId) {
+        self.device.note_copy(pool);
+    }
+
+    pub(crate) fn wait_for_copies(&self, pool: MemPoolId) -> Result<()> {
+        self.device.wait_for_copies(pool)
+    }
+
     pub(crate) fn open_pool(&self, pool: MemPoolId) {
         self.device.open_pool(pool);
     }

@@ -68,11 +68,11 @@ impl DeviceAllocator {
         reclaimed.fold(Ok(()), Result::and)
     }
 
-    /// Gives the free memory of a live private pool back, unless a graph has come to hold it, or somebody keeps it.
+    /// Gives the free memory of a live private pool back, unless a graph has come to hold it, or it must stay.
     pub(super) fn reclaim(&self, id: MemPoolId) -> Result<()> {
         let _reclaiming = lock(&self.reclaiming);
         match self.mem_pools.is_held_by_graph(id) {
-            Some(false) if !self.mem_pools.is_kept(id) => self.memory.release_pool(&self.mem_pools.arenas(id)),
+            Some(false) if !self.must_stay(id) => self.memory.release_pool(&self.mem_pools.arenas(id)),
             _ => Ok(()),
         }
     }
@@ -100,10 +100,10 @@ impl DeviceAllocator {
         released.fold(Ok(()), Result::and)
     }
 
-    /// Gives the free memory of a released pool back, unless it is in use again, or somebody keeps it.
+    /// Gives the free memory of a released pool back, unless it is in use again, or must stay.
     fn release_dead_pool(&self, id: MemPoolId) -> Result<()> {
         let reclaiming = lock(&self.reclaiming);
-        if !self.mem_pools.is_released(id) || self.mem_pools.is_kept(id) {
+        if !self.mem_pools.is_released(id) || self.must_stay(id) {
             return Ok(());
         }
         let arenas = self.mem_pools.arenas(id);

@@ -7,7 +7,7 @@ use crate::alloc::mem_pools::Keeper;
 use crate::alloc::source::{Failure, Limits};
 use crate::sync::Step;
 use crate::sync::primitives::lock;
-use crate::types::{Error, MemPoolId, OutOfMemoryCause, Result};
+use crate::types::{DriverErrorKind, Error, MemPoolId, OutOfMemoryCause, Result, StreamId};
 
 impl DeviceAllocator {
     /// Begins to use memory. Until the step ends, its pool is not paused. Returns `None` for memory that cannot be
@@ -47,8 +47,38 @@ impl DeviceAllocator {
         if is_shared { Err(self.pool_error(id, problem)) } else { Ok(()) }
     }
 
+    /// Opens a closed pool, of whose contents no copy may run.
     pub(crate) fn open_pool(&self, id: MemPoolId) {
         self.mem_pools.open(id, self.arenas());
+    }
+
+    /// Notes that a copy between the host and a closed pool may still run on the default stream, since the wait for it
+    /// failed.
+    pub(crate) fn note_copy(&self, id: MemPoolId) {
+        self.mem_pools.note_copy(id);
+    }
+
+    /// Waits for the copies that have been noted. A device that is lost does not run them any more.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver); [`Error::MemPool`](crate::Error::MemPool) while the default stream is
+    /// being captured.
+    pub(crate) fn wait_for_copies(&self, id: MemPoolId) -> Result<()> {
+        let Some(copies) = self.mem_pools.copies(id) else { return Ok(()) };
+        match self.memory.context.wait_for_work(StreamId::DEFAULT) {
+            Ok(false) => {
+                return Err(self.pool_error(id, "cannot be resumed while the default stream is being captured"));
+            }
+            Err(error) if error.kind != DriverErrorKind::DeviceLost => return Err(self.memory.context.error(error)),
+            Ok(true) | Err(_) => {}
+        }
+        self.mem_pools.copies_over(id, copies);
+        Ok(())
+    }
+
+    /// Returns whether the free memory of a pool must stay, too.
+    pub(super) fn must_stay(&self, id: MemPoolId) -> bool {
+        self.mem_pools.is_kept(id) || self.wait_for_copies(id).is_err()
     }
 
     /// Gives free memory of a closed pool back, unless a graph may use it. From then on, its pages stay.

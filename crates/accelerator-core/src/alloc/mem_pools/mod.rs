@@ -53,6 +53,9 @@ struct MemPool {
     is_paused: bool,
     /// How many need all of its memory, also what is free, to stay where it is.
     keepers: u32,
+    /// How many copies of its contents could not be waited for so far, and how many of them are over.
+    copies: u64,
+    copies_over: u64,
     /// How many graphs hold it. Their replays use memory that is free now.
     graphs: u32,
     /// Whether graphs that are captured by other means may hold it.
@@ -268,6 +271,26 @@ impl MemPools {
     /// Returns whether a pool is paused.
     pub(crate) fn is_paused(&self, id: MemPoolId) -> bool {
         lock(&self.0).pools.get(&id).is_some_and(|pool| pool.is_paused)
+    }
+
+    /// Notes a copy of a closed pool's contents that may still run.
+    pub(crate) fn note_copy(&self, id: MemPoolId) {
+        if let Some(pool) = lock(&self.0).pools.get_mut(&id) {
+            pool.copies += 1;
+        }
+    }
+
+    /// Returns how many copies have been noted, if one of them may still run.
+    pub(crate) fn copies(&self, id: MemPoolId) -> Option<u64> {
+        let state = lock(&self.0);
+        state.pools.get(&id).filter(|pool| pool.copies > pool.copies_over).map(|pool| pool.copies)
+    }
+
+    /// Notes that so many copies are over.
+    pub(crate) fn copies_over(&self, id: MemPoolId, copies: u64) {
+        if let Some(pool) = lock(&self.0).pools.get_mut(&id) {
+            pool.copies_over = pool.copies_over.max(copies);
+        }
     }
 
     /// Returns the live pools whose free memory no graph uses.
