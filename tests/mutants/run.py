@@ -13,6 +13,7 @@ mutants are in one build, and an environment variable chooses one of them (switc
 
 import collections
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -189,13 +190,16 @@ def main():
         print(json.dumps(result), file=kept, flush=True)
         print(f"{seconds:6.1f} s  {ended:8}  {mutant['name']}  {by}", flush=True)
 
+    fixed = dict.fromkeys(left_out, "left out") | dict.fromkeys(unviable, "unviable")
+
+    def is_fixed(mutant):
+        return mutant["id"] in fixed
+
     # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
     with file.open("a") as kept, multiprocessing.Pool(2) as workers:
-        for mutant in [mutant for mutant in chosen if mutant["id"] in unviable]:
-            note(mutant, "unviable")
-        for mutant in [mutant for mutant in chosen if mutant["id"] in left_out]:
-            note(mutant, "left out")
-        running = [mutant for mutant in chosen if mutant["id"] not in unviable and mutant["id"] not in left_out]
+        for mutant in filter(is_fixed, chosen):
+            note(mutant, fixed[mutant["id"]])
+        running = list(itertools.filterfalse(is_fixed, chosen))
         for ended in workers.imap_unordered(functools.partial(tried, subject, tree, tests), running):
             note(*ended)
     report(results)
