@@ -53,7 +53,8 @@ struct MemPool {
     is_paused: bool,
     /// How many need all of its memory, also what is free, to stay where it is.
     keepers: u32,
-    /// How many copies of its contents could not be waited for so far, and how many of them are over.
+    /// How many copies of its contents could not be waited for so far, and how many of them are over. There are two
+    /// counters, since another copy may be noted while a thread waits for the earlier ones.
     copies: u64,
     copies_over: u64,
     /// How many graphs hold it. Their replays use memory that is free now.
