@@ -8,6 +8,8 @@
 //! | `ACCELERATOR_FAILING_RUNS` | the runs of each case and program of each kind; if it makes fewer calls, each call |
 //! | `ACCELERATOR_FAILING_PROGRAMS` | the number of random programs |
 //! | `ACCELERATOR_FAILING_ONLY` | the only case, by part of its name, or the only program, by its number |
+//!
+//! Long cases have a fifth as many runs.
 
 mod panics;
 mod plans;
@@ -59,9 +61,6 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     /// Returns how many pieces of memory the driver does not get back because it refuses them.
     fn may_lack(failing: Failing) -> u64;
-
-    /// Gives the process more time.
-    fn goes_on() {}
 }
 
 const PROGRAMS: &str = "ACCELERATOR_FAILING_PROGRAMS";
@@ -87,11 +86,16 @@ const LEAVES_MEMORY: &str = "L114_";
 /// Cases of the backend itself. If they fail, they keep host memory that work may still use.
 const RAW: &str = "::M";
 
-/// Cases that take too long for a short run: they go through many failing calls, orders or allocations themselves, wait
-/// for a thread that comes to a call, or let work take its time.
-const LONG: [&str; 10] = [RAW, "D54_", "G101_", "G103_", "G104_", "G105_", "K94_", "K95_", "L109_", "L113_"];
+/// Cases that take long: they go through many failing calls, orders or allocations themselves, wait for a thread that
+/// comes to a call, or let work take its time.
+const LONG: [&str; 9] = ["D54_", "G101_", "G103_", "G104_", "G105_", "K94_", "K95_", "L109_", "L113_"];
 
-/// Runs the conformance cases. If the environment does not say how often, leaves the longest out.
+fn has_one_of(name: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| name.contains(word))
+}
+
+/// Runs the conformance cases. If the environment says how often, long ones run a fifth as often. If not, they are left
+/// out, and so are those of the backend itself.
 pub(crate) fn cases<D: Driver>(trial: &str, runs: u64) -> Outcome {
     if is_other_process() {
         let _ = D::cases(); // which obeys the process whose calls fail
@@ -100,12 +104,12 @@ pub(crate) fn cases<D: Driver>(trial: &str, runs: u64) -> Outcome {
     let names = || D::cases().into_iter().map(|case| case.trial().to_owned());
     if let Ok(name) = env::var(ALONE) {
         let nth = names().position(|other| other == name).ok_or("there is no such case")?;
-        return alone::<D>(plans::runs(runs), plans::seed_of(&name), |failing, kind| case::<D>(nth, failing, kind));
+        let runs = plans::runs(runs).div_ceil(if has_one_of(&name, &LONG) { 5 } else { 1 });
+        return alone::<D>(runs, plans::seed_of(&name), |failing, kind| case::<D>(nth, failing, kind));
     }
     let only = env::var(ONLY).unwrap_or_default();
-    let without: &[&str] =
-        if plans::is_set() { &[LEAVES_MEMORY] } else { &[[LEAVES_MEMORY].as_slice(), &LONG].concat() };
-    let is_chosen = |name: &String| name.contains(&only) && !without.iter().any(|word| name.contains(word));
+    let without = if plans::is_set() { vec![LEAVES_MEMORY] } else { [&[LEAVES_MEMORY, RAW], &LONG[..]].concat() };
+    let is_chosen = |name: &String| name.contains(&only) && !has_one_of(name, &without);
     let chosen: Vec<_> = names().filter(is_chosen).collect();
     each_alone::<D>(trial, "cases", &chosen)
 }
@@ -125,8 +129,8 @@ pub(crate) fn programs<D: Driver>(trial: &str, programs: u64, runs: u64) -> Outc
 /// ever, another process goes on.
 fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
     let (start, mut sums, mut wrong) = (Instant::now(), [0; 2], Vec::new());
+    terminate_in(0); // never: each of the others limits its own time
     for name in names {
-        D::goes_on();
         let mut next = Some(0);
         while let Some(first) = next {
             let mut process = Command::new(env::current_exe()?);
@@ -186,10 +190,15 @@ fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind)
 
 /// Lets this process be terminated in ten minutes, which is longer than any run or trial takes or waits for another
 /// process, so that an endless wait is a failure.
-#[allow(unsafe_code, reason = "a call of the system")]
 pub(crate) fn limit_time() {
+    terminate_in(600);
+}
+
+/// Lets this process be terminated in so many seconds. Zero means never.
+#[allow(unsafe_code, reason = "a call of the system")]
+fn terminate_in(seconds: u32) {
     // SAFETY: Without a handler the signal terminates the process.
-    unsafe { libc::alarm(600) };
+    unsafe { libc::alarm(seconds) };
 }
 
 /// More errors of one case or program say no more.

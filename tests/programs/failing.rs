@@ -7,7 +7,7 @@ use accelerator_conformance::{Failing, FailingCalls, PlannedCase, Suite};
 use accelerator_core::{DriverErrorKind, DriverResult};
 
 use super::simulated::Simulated;
-use crate::failing::{Driver, limit_time};
+use crate::failing::Driver;
 
 /// A simulated driver whose functions fail.
 pub(crate) struct InDriver<B> {
@@ -64,9 +64,5 @@ impl<B: Simulated> Driver for InDriver<B> {
             Failing::From(_) => u64::MAX,
             _ => 0,
         }
-    }
-
-    fn goes_on() {
-        limit_time();
     }
 }
