@@ -92,6 +92,19 @@ fn unused_memory_serves_every_stream() {
     machine.finish();
 }
 
+/// A request takes memory that is free in four places, at addresses of its own: one more driver allocation.
+#[test]
+fn a_range_of_aliases_counts_as_a_driver_allocation() {
+    let mut machine = Machine::new(Sim::new(160 * MIB), 160 * MIB, true);
+    let frees = (1..5).map(|nth| Op::Free { nth });
+    machine.run(&[on(true)].into_iter().chain(vec![allocate(20, 0); 8]).chain(frees).collect::<Vec<_>>());
+    let before = machine.accelerator.allocator().statistics().num_device_alloc;
+    machine.run(&[allocate(80, 0)]);
+    assert_eq!(machine.aliased, 1);
+    assert_eq!(machine.accelerator.allocator().statistics().num_device_alloc, before + 1);
+    machine.finish();
+}
+
 /// Returns a short program that aliases memory, shares it between streams, and frees it.
 fn mapping_aliases() -> Program {
     let held = [allocate(70, 0), Op::RecordUse { nth: 3, stream: 1 }, Op::Hold(1), allocate(33, 1)];

@@ -45,3 +45,28 @@ impl CapturesSeen {
         self.0 & (CHANGE - 1) == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_is_underway_from_its_begin_to_its_end() {
+        let count = CaptureCount::default();
+        let before = count.read();
+        let is_none_underway = || count.read().is_none_underway();
+        assert!(is_none_underway());
+        count.begins();
+        count.begins();
+        assert!(!is_none_underway());
+        count.ended();
+        assert!(!is_none_underway(), "the other one is");
+        count.ended();
+        assert!(is_none_underway());
+        assert_ne!(count.read(), before, "some have begun and ended");
+        let before = count.read();
+        count.ended_elsewhere();
+        assert!(is_none_underway());
+        assert_ne!(count.read(), before);
+    }
+}

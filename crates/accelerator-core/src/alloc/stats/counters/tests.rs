@@ -115,6 +115,18 @@ fn a_pending_block_makes_room_where_more_may_be_active_than_allocated() {
 }
 
 #[test]
+fn a_pending_block_too_large_for_a_word_returns_its_headroom() {
+    let bytes = 3 * Packed::MOST.0[1] as u64 + Packed::HUGE; // more than a word has room for
+    let huge = Counted { bytes, requested: bytes, split: Pair::default(), ..BLOCK };
+    let mut counters = StreamCounters { is_alone: true, ..StreamCounters::default() };
+    counters.given_out(huge).unwrap();
+    counters.pending_begun(huge.pool, huge.bytes, huge.oversize);
+    counters.pending_over(huge).unwrap();
+    assert_eq!(counters.current().large, Amounts::default());
+    assert_eq!((counters.headroom().large, counters.headroom().all), (huge.amounts(), huge.amounts()));
+}
+
+#[test]
 fn freed_blocks_return_their_headroom() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     let back = Counted { split: Pair([-1, -512]), ..BLOCK };
