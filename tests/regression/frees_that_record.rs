@@ -1,7 +1,7 @@
 //! Frees of blocks that streams use, while another thread does something else.
 
 use std::num::NonZeroU64;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -112,7 +112,27 @@ fn a_copy_records_nothing_in_a_capture_that_begins_meanwhile() {
     assert_eq!(device.host_allocator().statistics().active_bytes.current, 0);
 }
 
-/// Such a copy has no event, so other streams did not wait for it.
+type OnHost = Accelerator<Faulty<Host>>;
+type HostStream = Stream<Faulty<Host>>;
+
+/// Such a copy has no event, so other streams did not wait for it. Returns what lets the copy begin.
+fn a_capture_begins_during(device: &'static OnHost, stream: HostStream, copy: impl FnOnce() + Send) -> Sender<()> {
+    let (end, ended) = channel::<()>();
+    let slow = move || ended.recv().unwrap_or_default();
+    device.backend().inner().run(stream.native().inner(), &[], slow).unwrap();
+    let mut graph = Graph::new(device).unwrap();
+    let gate = device.backend().gate(Call::Record);
+    thread::scope(|scope| {
+        let copying = scope.spawn(copy);
+        assert!(gate.wait_reached(Duration::from_secs(10)));
+        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+        gate.open();
+        copying.join().unwrap();
+    });
+    graph.capture_end().unwrap();
+    end
+}
+
 #[test]
 fn a_copy_is_ordered_behind_one_during_which_a_capture_began() {
     let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
@@ -122,23 +142,31 @@ fn a_copy_is_ordered_behind_one_during_which_a_capture_began() {
     source.fill(7, stream).unwrap();
     let mut pinned = device.allocate_host(4096).unwrap();
     pinned.bytes_mut().unwrap().fill(1);
-    let (end, ended) = channel::<()>();
-    let slow = move || ended.recv().unwrap_or_default();
-    device.backend().inner().run(stream.native().inner(), &[], slow).unwrap();
-    let mut graph = Graph::new(device).unwrap();
-    let gate = device.backend().gate(Call::Record);
-    thread::scope(|scope| {
-        let copying = scope.spawn(|| source.copy_to_pinned(0..4096, &mut pinned, 0, stream).unwrap());
-        assert!(gate.wait_reached(Duration::from_secs(10)));
-        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
-        gate.open();
-        copying.join().unwrap();
-    });
-    graph.capture_end().unwrap();
+    let write = || source.copy_to_pinned(0..4096, &mut pinned, 0, stream).unwrap();
+    let end = a_capture_begins_during(device, stream, write);
     target.copy_from_pinned(0, &pinned, 0..4096, other).unwrap();
     thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
     end.send(()).unwrap();
     let mut bytes = [0; 4096];
     target.read(0, &mut bytes, other).unwrap();
     assert_eq!(bytes, [7; 4096]);
+}
+
+#[test]
+fn a_copy_overwrites_nothing_that_one_reads_during_which_a_capture_began() {
+    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    let [stream, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let mut source = device.allocate(4096, other).unwrap();
+    let mut target = device.allocate(4096, stream).unwrap();
+    source.fill(7, other).unwrap();
+    let mut pinned = device.allocate_host(4096).unwrap();
+    pinned.bytes_mut().unwrap().fill(1);
+    let read = || target.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap();
+    let end = a_capture_begins_during(device, stream, read);
+    source.copy_to_pinned(0..4096, &mut pinned, 0, other).unwrap();
+    thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
+    end.send(()).unwrap();
+    let mut bytes = [0; 4096];
+    target.read(0, &mut bytes, stream).unwrap();
+    assert_eq!(bytes, [1; 4096]);
 }
