@@ -31,6 +31,10 @@ const CHILD_LIVES: Duration = Duration::from_secs(10);
 /// The command to end the second process.
 const END: &str = "end";
 
+/// Settings that change while memory is shared.
+const CHANGES: [&str; 4] =
+    ["expandable_segments:True", "expandable_segments:False", "policy:compact", "policy:pytorch"];
+
 /// A step of one of the two processes. Buffers are chosen by a number modulo the number of those that exist.
 #[derive(Clone, Debug)]
 enum Step {
@@ -48,6 +52,10 @@ enum Step {
     Share(usize),
     Drop(usize),
     EmptyCache(usize),
+    Set {
+        at: usize,
+        setting: &'static str,
+    },
     /// The second process ends at once, and another one takes its place.
     End,
 }
@@ -61,7 +69,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => nth.clone().prop_map(Step::Read),
         5 => nth.clone().prop_map(Step::Share),
         7 => nth.prop_map(Step::Drop),
-        1 => at.prop_map(Step::EmptyCache),
+        1 => at.clone().prop_map(Step::EmptyCache),
+        3 => (at, select(&CHANGES)).prop_map(|(at, setting)| Step::Set { at, setting }),
         1 => Just(Step::End),
     ]
 }
@@ -109,6 +118,9 @@ impl Side {
             ["imports", name] => return self.buffer(name).imports().to_string(),
             ["synchronize"] => device.synchronize().unwrap(),
             ["empty_cache"] => device.allocator().empty_cache().unwrap(),
+            ["set", setting] => {
+                device.allocator().set_config(device.allocator().config().updated(setting).unwrap());
+            }
             ["left"] => {
                 device.allocator().empty_cache().unwrap();
                 let statistics = device.allocator().statistics();
@@ -280,6 +292,7 @@ impl<'a> Pair<'a> {
                 }
             }
             Step::EmptyCache(at) => drop(self.ask(at, "empty_cache")),
+            Step::Set { at, setting } => drop(self.ask(at, &format!("set {setting}"))),
             Step::End => {
                 self.turn_of(0);
                 self.end_other();
