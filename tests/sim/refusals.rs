@@ -11,6 +11,7 @@ use super::device;
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("refusals::much_that_is_unallocated_is_told_with_the_setting_that_helps", fragmented),
+        Trial::test("refusals::free_memory_between_blocks_in_use_is_told", in_pieces),
         Trial::test("refusals::free_memory_of_pools_is_told_unless_they_are_reclaimed", in_pools),
         Trial::test("refusals::a_limit_is_told", limited),
         Trial::test("refusals::memory_that_others_hold_is_told_if_it_would_suffice", elsewhere),
@@ -25,14 +26,20 @@ const POOLS: &str = "free in private pools";
 
 type Device = &'static Accelerator<Sim>;
 
+/// Makes a request that is refused.
+fn refused(device: Device, mib: u64) -> Result<OutOfMemory, Failed> {
+    match device.allocate(mib * MIB, device.default_stream()) {
+        Err(Error::OutOfMemory(report)) => Ok(*report),
+        _ => Err(format!("{mib} MiB were not refused").into()),
+    }
+}
+
 /// Makes a request that is refused, and checks that each piece of advice has one of these words.
 fn check(device: Device, mib: u64, expected: &[&str]) -> Result<OutOfMemory, Failed> {
-    let Err(Error::OutOfMemory(report)) = device.allocate(mib * MIB, device.default_stream()) else {
-        return Err(format!("{mib} MiB were not refused").into());
-    };
+    let report = refused(device, mib)?;
     let advice = &report.advice;
     let fits = advice.len() == expected.len() && advice.iter().zip(expected).all(|(text, word)| text.contains(word));
-    if fits { Ok(*report) } else { Err(format!("{mib} MiB: expected {expected:?}, got {advice:?}").into()) }
+    if fits { Ok(report) } else { Err(format!("{mib} MiB: expected {expected:?}, got {advice:?}").into()) }
 }
 
 /// Takes so many segments of 20 MiB, in each of which 8 MiB, a block in use and 10 MiB remain.
@@ -63,6 +70,19 @@ fn fragmented() -> Result<(), Failed> {
         let device = device(sim, settings)?;
         let _kept = fragment(device, segments)?;
         check(device, requested, expected)?;
+    }
+    Ok(())
+}
+
+/// Frees two of four blocks in the same piece of memory.
+fn in_pieces() -> Result<(), Failed> {
+    for settings in ["", "policy:compact"] {
+        let device = device(Sim::new(40 * MIB), settings)?;
+        let [_first, second, _third, fourth] = [(); 4].map(|()| device.allocate(MIB / 2, device.default_stream()));
+        drop((second?, fourth?));
+        let report = refused(device, 64)?;
+        assert_eq!(report.allocated, MIB);
+        assert!((MIB..=report.reserved - MIB).contains(&report.in_pieces), "{settings}: {}", report.in_pieces);
     }
     Ok(())
 }
