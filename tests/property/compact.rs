@@ -14,7 +14,7 @@ mod programs;
 use std::cell::Cell;
 
 use accelerator_conformance::{Call, Faulty, Sim};
-use accelerator_core::MIB;
+use accelerator_core::{Accelerator, AllocatorConfig, GIB, MIB};
 use proptest::strategy::Strategy;
 
 use self::expected::Simulated;
@@ -103,6 +103,18 @@ fn a_range_of_aliases_counts_as_a_driver_allocation() {
     assert_eq!(machine.aliased, 1);
     assert_eq!(machine.accelerator.allocator().statistics().num_device_alloc, before + 1);
     machine.finish();
+}
+
+/// `max_split_size_mb` has no effect, so a block of any size is given out and freed without counting as oversize.
+#[test]
+fn no_block_counts_as_oversize() {
+    let settings = AllocatorConfig::default().updated("policy:compact,max_split_size_mb:64").unwrap();
+    let device = Accelerator::new(Sim::new(GIB), 0, settings).unwrap();
+    let buffer = device.allocate(100 * MIB, device.default_stream()).unwrap();
+    let oversize = || device.allocator().statistics().oversize_allocations;
+    drop(buffer.begin_use(device.stream(0).unwrap()).unwrap());
+    drop(buffer);
+    assert_eq!((oversize().current, oversize().allocated, oversize().freed), (0, 0, 0));
 }
 
 /// Returns a short program that aliases memory, shares it between streams, and frees it.
