@@ -88,38 +88,20 @@ fn a_free_records_nothing_in_a_capture_by_other_means() {
     });
 }
 
-/// A copy of pinned memory records an event, too. Every request for pinned memory failed from then on.
-#[test]
-fn a_copy_records_nothing_in_a_capture_that_begins_meanwhile() {
-    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
-    let stream = device.stream(0).unwrap();
-    let mut buffer = device.allocate(4096, stream).unwrap();
-    let pinned = device.allocate_host(4096).unwrap();
-    let mut graph = Graph::new(device).unwrap();
-    let gate = device.backend().gate(Call::Record);
-    thread::scope(|scope| {
-        let copying = scope.spawn(|| buffer.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap());
-        assert!(gate.wait_reached(Duration::from_secs(10)));
-        graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
-        gate.open();
-        copying.join().unwrap();
-    });
-    drop(pinned);
-    graph.capture_end().unwrap();
-    drop(device.allocate_host(4096).unwrap());
-    stream.synchronize().unwrap();
-    device.host_allocator().empty_cache().unwrap();
-    assert_eq!(device.host_allocator().statistics().active_bytes.current, 0);
-}
-
 type OnHost = Accelerator<Faulty<Host>>;
 type HostStream = Stream<Faulty<Host>>;
 
-/// Such a copy has no event, so other streams did not wait for it. Returns what lets the copy begin.
-fn a_capture_begins_during(device: &'static OnHost, stream: HostStream, copy: impl FnOnce() + Send) -> Sender<()> {
-    let (end, ended) = channel::<()>();
-    let slow = move || ended.recv().unwrap_or_default();
-    device.backend().inner().run(stream.native().inner(), &[], slow).unwrap();
+fn on_host() -> (&'static OnHost, [HostStream; 2]) {
+    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
+    (device, [(); 2].map(|()| device.stream(0).unwrap()))
+}
+
+/// Begins to capture the stream while another thread records the end of a copy there. Returns the graph.
+fn a_capture_begins_during(
+    device: &'static OnHost,
+    stream: HostStream,
+    copy: impl FnOnce() + Send,
+) -> Graph<Faulty<Host>> {
     let mut graph = Graph::new(device).unwrap();
     let gate = device.backend().gate(Call::Record);
     thread::scope(|scope| {
@@ -129,21 +111,45 @@ fn a_capture_begins_during(device: &'static OnHost, stream: HostStream, copy: im
         gate.open();
         copying.join().unwrap();
     });
+    graph
+}
+
+/// A copy of pinned memory records an event, too. Every request for pinned memory failed from then on.
+#[test]
+fn a_copy_records_nothing_in_a_capture_that_begins_meanwhile() {
+    let (device, [stream, _]) = on_host();
+    let mut buffer = device.allocate(4096, stream).unwrap();
+    let pinned = device.allocate_host(4096).unwrap();
+    let copy = || buffer.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap();
+    let mut graph = a_capture_begins_during(device, stream, copy);
+    drop(pinned);
     graph.capture_end().unwrap();
+    drop(device.allocate_host(4096).unwrap());
+    stream.synchronize().unwrap();
+    device.host_allocator().empty_cache().unwrap();
+    assert_eq!(device.host_allocator().statistics().active_bytes.current, 0);
+}
+
+/// Holds up the stream. Returns what lets it go on.
+fn hold_up(device: &'static OnHost, stream: HostStream) -> Sender<()> {
+    let (end, ended) = channel::<()>();
+    let slow = move || ended.recv().unwrap_or_default();
+    device.backend().inner().run(stream.native().inner(), &[], slow).unwrap();
     end
 }
 
+/// Such a copy has no event, so other streams did not wait for it.
 #[test]
 fn a_copy_is_ordered_behind_one_during_which_a_capture_began() {
-    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
-    let [stream, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let (device, [stream, other]) = on_host();
     let mut source = device.allocate(4096, stream).unwrap();
     let mut target = device.allocate(4096, other).unwrap();
     source.fill(7, stream).unwrap();
     let mut pinned = device.allocate_host(4096).unwrap();
     pinned.bytes_mut().unwrap().fill(1);
+    let end = hold_up(device, stream);
     let write = || source.copy_to_pinned(0..4096, &mut pinned, 0, stream).unwrap();
-    let end = a_capture_begins_during(device, stream, write);
+    a_capture_begins_during(device, stream, write).capture_end().unwrap();
     target.copy_from_pinned(0, &pinned, 0..4096, other).unwrap();
     thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
     end.send(()).unwrap();
@@ -154,15 +160,15 @@ fn a_copy_is_ordered_behind_one_during_which_a_capture_began() {
 
 #[test]
 fn a_copy_overwrites_nothing_that_one_reads_during_which_a_capture_began() {
-    let device = Accelerator::new(Faulty::new(Host::new(0, 64 * MIB)), 0, AllocatorConfig::default()).unwrap();
-    let [stream, other] = [(); 2].map(|()| device.stream(0).unwrap());
+    let (device, [stream, other]) = on_host();
     let mut source = device.allocate(4096, other).unwrap();
     let mut target = device.allocate(4096, stream).unwrap();
     source.fill(7, other).unwrap();
     let mut pinned = device.allocate_host(4096).unwrap();
     pinned.bytes_mut().unwrap().fill(1);
+    let end = hold_up(device, stream);
     let read = || target.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap();
-    let end = a_capture_begins_during(device, stream, read);
+    a_capture_begins_during(device, stream, read).capture_end().unwrap();
     source.copy_to_pinned(0..4096, &mut pinned, 0, other).unwrap();
     thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
     end.send(()).unwrap();
