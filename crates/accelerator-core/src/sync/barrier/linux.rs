@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, since Linux 4.14.
-const BARRIER: libc::c_int = 1 << 3;
+pub(super) const BARRIER: libc::c_int = 1 << 3;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`: called once, before the first barrier.
-const REGISTER: libc::c_int = 1 << 4;
+pub(super) const REGISTER: libc::c_int = 1 << 4;
 
 /// If this variable is 0, no barrier is ever requested: for sandboxes that end a process for an unexpected system call.
 pub(super) const VARIABLE: &str = "ACCELERATOR_MEMBARRIER";

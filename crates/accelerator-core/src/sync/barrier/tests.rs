@@ -6,9 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, io, ptr, thread};
+use std::{env, io, mem, ptr, thread};
 
-use super::linux::VARIABLE;
+use super::linux::{BARRIER, REGISTER, VARIABLE};
 use super::*;
 use crate::sync::OwnedLock;
 
@@ -20,12 +20,15 @@ const REFUSES: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 const FORBIDS: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 const KILLS: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
-/// Makes the kernel answer every membarrier(2) of this process, on all of its threads.
-fn enter_sandbox(answer: u32) -> io::Result<()> {
+/// Makes the kernel answer membarrier(2) with one of the commands so, on all threads of this process.
+fn enter_sandbox(answer: u32, commands: libc::c_int) -> io::Result<()> {
     let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let first_argument = mem::offset_of!(libc::seccomp_data, args) as u32;
     let mut filter = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // the number of the call
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_membarrier as u32, 1),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_membarrier as u32, 3),
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, first_argument, 0), // its lower half, the command
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, commands as u32, 1),
         step(libc::BPF_RET | libc::BPF_K, answer, 0),
         step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
     ];
@@ -86,7 +89,7 @@ fn where_the_call_does_not_exist_no_thread_owns_a_lock() {
     if let Some(status) = elsewhere("where_the_call_does_not_exist_no_thread_owns_a_lock", None) {
         return assert!(status.success(), "{status}");
     }
-    enter_sandbox(REFUSES).unwrap();
+    enter_sandbox(REFUSES, BARRIER | REGISTER).unwrap();
     assert!(!is_possible());
     let lock = OwnedLock::new(0);
     let added = take_turns(&lock, 1000);
@@ -99,6 +102,18 @@ fn nothing_is_lost_when_the_call_is_refused_later() {
     if let Some(status) = elsewhere("nothing_is_lost_when_the_call_is_refused_later", None) {
         return assert!(status.success(), "{status}");
     }
+    refuse_while_a_lock_is_owned(BARRIER | REGISTER);
+}
+
+#[test]
+fn nothing_is_lost_when_only_the_barrier_is_refused_later() {
+    if let Some(status) = elsewhere("nothing_is_lost_when_only_the_barrier_is_refused_later", None) {
+        return assert!(status.success(), "{status}");
+    }
+    refuse_while_a_lock_is_owned(BARRIER);
+}
+
+fn refuse_while_a_lock_is_owned(commands: libc::c_int) {
     if !is_possible() {
         return; // the system of this test has none to refuse
     }
@@ -107,7 +122,7 @@ fn nothing_is_lost_when_the_call_is_refused_later() {
     // This thread owns the lock when another comes.
     (0..1000).for_each(|_| drop(lock.lock()));
     assert!(lock.lock_owned().is_some());
-    enter_sandbox(FORBIDS).unwrap();
+    enter_sandbox(FORBIDS, commands).unwrap();
     assert!(is_possible(), "it is not asked again before a barrier is needed");
     let after = take_turns(&lock, 1000);
     assert!(!is_possible());
@@ -121,7 +136,7 @@ fn a_sandbox_that_kills_ends_the_process() {
     if let Some(status) = elsewhere("a_sandbox_that_kills_ends_the_process", None) {
         return assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
     }
-    enter_sandbox(KILLS).unwrap();
+    enter_sandbox(KILLS, BARRIER | REGISTER).unwrap();
     drop(OwnedLock::new(0).lock());
 }
 
@@ -130,7 +145,7 @@ fn with_the_variable_a_sandbox_that_kills_has_no_reason_to() {
     if let Some(status) = elsewhere("with_the_variable_a_sandbox_that_kills_has_no_reason_to", Some("0")) {
         return assert!(status.success(), "{status}");
     }
-    enter_sandbox(KILLS).unwrap();
+    enter_sandbox(KILLS, BARRIER | REGISTER).unwrap();
     let lock = OwnedLock::new(0);
     let added = take_turns(&lock, 1000);
     assert_eq!(*lock.lock(), added);
