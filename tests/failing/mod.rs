@@ -125,8 +125,8 @@ pub(crate) fn programs<D: Driver>(trial: &str, programs: u64, runs: u64) -> Outc
     each_alone::<D>(trial, "programs", &env::var(ONLY).map_or(all, |only| vec![only]))
 }
 
-/// Runs each of these in a process of its own, since devices live as long as their process. If a stream is captured for
-/// ever, another process goes on.
+/// Runs each of these in processes of its own, since devices live as long as their process. If a stream is captured for
+/// ever, or after many runs, another process goes on.
 fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
     let (start, mut sums, mut wrong) = (Instant::now(), [0; 2], Vec::new());
     terminate_in(0); // never: each of the others limits its own time
@@ -157,7 +157,11 @@ fn each_alone<D: Driver>(trial: &str, what: &str, names: &[String]) -> Outcome {
 /// What precedes the numbers of calls and runs in the output of a process, and that of the next plan if there is one.
 const TOLD: &str = "calls, runs, next: ";
 
-/// Runs something without failures, and then with each of the plans, until a stream is captured for ever.
+/// The most runs of a process. The streams of the host's devices are threads, of which a process has at most 4,096.
+const MOST_RUNS: usize = 50;
+
+/// Runs something without failures, and then with each of the plans that this process is for, until a stream is captured
+/// for ever.
 fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<Ran, Failed>) -> Outcome {
     panics::watch();
     let run = |failing, kind| {
@@ -168,7 +172,7 @@ fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind)
     let calls = run(Failing::Nothing, DriverErrorKind::Other)?.calls;
     let plans = plans::plans(calls, runs, seed);
     let (mut wrong, mut next) = (Vec::new(), first);
-    for (nth, failing) in plans.iter().enumerate().skip(first) {
+    for (nth, failing) in plans.iter().enumerate().skip(first).take(MOST_RUNS) {
         next = nth + 1;
         match run(*failing, D::KINDS[nth % D::KINDS.len()]) {
             Ok(Ran { is_stuck: true, .. }) => break,

@@ -295,6 +295,12 @@ impl Device {
         self.backend().release(stream.native());
     }
 
+    /// Makes the stream claim that it is being captured.
+    pub(super) fn claim_capture(self, stream: Stream<Driver>) -> ClaimedCapture {
+        self.backend().set_capturing(stream.native(), true);
+        ClaimedCapture { device: self, stream }
+    }
+
     pub(super) fn calls(self, call: Call) -> u64 {
         self.backend().calls().of(call)
     }
@@ -326,6 +332,18 @@ impl Device {
     /// Checks that statistics, snapshot and driver agree. Call it only while no other thread works.
     pub(super) fn check_consistency(self) {
         check_consistency(self);
+    }
+}
+
+/// A claim that a stream is being captured. It ends when this is dropped, also by a case that fails.
+pub(super) struct ClaimedCapture {
+    device: Device,
+    stream: Stream<Driver>,
+}
+
+impl Drop for ClaimedCapture {
+    fn drop(&mut self) {
+        self.device.backend().set_capturing(self.stream.native(), false);
     }
 }
 

@@ -83,14 +83,14 @@ fn not_while_captured(device: Device) -> Outcome {
     let used = device.allocate_host(SIZE)?;
     let taken = place(&used);
     used.record_use(stream)?;
-    device.backend().set_capturing(stream.native(), true);
+    let captured = device.claim_capture(stream);
     let records = device.calls(Call::Record);
     drop(used);
     drop(device.allocate_host(1)?);
     assert_eq!(device.calls(Call::Record), records, "no event is recorded on a captured stream");
     let other = device.allocate_host(SIZE)?;
     assert_ne!(place(&other), taken, "the block waits for the end of the capture");
-    device.backend().set_capturing(stream.native(), false);
+    drop(captured);
     drop(device.allocate_host(1)?);
     stream.synchronize()?;
     let again = device.allocate_host(SIZE)?;

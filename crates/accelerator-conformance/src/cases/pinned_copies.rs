@@ -186,7 +186,7 @@ fn captured(device: Device) -> Outcome {
     let stream = device.side_stream()?;
     let mut pinned = device.pinned(SIZE, 1)?;
     let mut buffer = device.filled(SIZE, 0)?;
-    device.backend().set_capturing(stream.native(), true);
+    let captured = device.claim_capture(stream);
     let submitted = || device.calls(Call::Copy) + device.calls(Call::Record) + device.calls(Call::Wait);
     let before = submitted();
     let refused =
@@ -197,7 +197,7 @@ fn captured(device: Device) -> Outcome {
     assert!(refused(pinned.bytes().map(drop)), "the host cannot wait for a capture");
     assert!(refused(pinned.bytes_mut().map(drop)));
     assert_eq!(submitted(), before, "no work becomes part of the capture");
-    device.backend().set_capturing(stream.native(), false);
+    drop(captured);
     buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)?;
     pinned.bytes_mut()?.fill(2);
     holds(&buffer, 1, stream, "the copy finds the bytes of its time")?;
