@@ -24,7 +24,13 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 
 impl Counting {
     fn add(size: usize) {
-        MOST.fetch_max(USED.fetch_add(size, Ordering::Relaxed) + size, Ordering::Relaxed);
+        let taken = Self::taken(size);
+        MOST.fetch_max(USED.fetch_add(taken, Ordering::Relaxed) + taken, Ordering::Relaxed);
+    }
+
+    /// What an allocation takes of the system's allocator, which adds a header and rounds up.
+    fn taken(size: usize) -> usize {
+        (size + 8).next_multiple_of(16).max(32)
     }
 }
 
@@ -37,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        USED.fetch_sub(layout.size(), Ordering::Relaxed);
+        USED.fetch_sub(Self::taken(layout.size()), Ordering::Relaxed);
         // SAFETY: As the caller guarantees.
         unsafe { System.dealloc(pointer, layout) };
     }
@@ -45,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // Counted as if both existed for a moment, which may be the case.
         Self::add(size);
-        USED.fetch_sub(layout.size(), Ordering::Relaxed);
+        USED.fetch_sub(Self::taken(layout.size()), Ordering::Relaxed);
         // SAFETY: As the caller guarantees.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -172,6 +178,87 @@ fn a_hostile_pickle_takes_what_it_may_and_no_more() {
         println!("{shown}…: {most} bytes in use at most; {told}");
         assert!(most < LIMIT + BESIDE, "{shown}…: {most} bytes; {told}");
     }
+}
+
+/// A value of any size needs room for copies that the reader makes of it.
+#[test]
+fn a_pickle_with_one_large_value_takes_what_it_may_and_no_more() {
+    const LIMIT: usize = 256 << 10;
+    /// For the reader's own tables, and the error.
+    const BESIDE: usize = 16 << 10;
+    let _alone = alone();
+    let mut size = 100;
+    while size < 2 * LIMIT {
+        for pickle in with_a_large_value(size) {
+            let limits = Limits { memory: LIMIT as u64, ..Limits::default() };
+            let mut told = String::new();
+            let most = most_in_use(|| {
+                let read = visit_with(&*pickle, "large.pickle", &mut Tally::default(), limits);
+                told = read.err().map_or_else(String::new, |error| error.to_string());
+            });
+            let (first, last) = (&pickle[..pickle.len().min(60)], &pickle[pickle.len() - 20..]);
+            let shown = format!("{}…{}", first.escape_ascii(), last.escape_ascii());
+            assert!(most < LIMIT + BESIDE, "{shown} of {size}: {most} bytes; {told}");
+        }
+        size += size / 8;
+    }
+}
+
+/// Returns pickles with text of so many bytes, or an object with an eighth as many values.
+fn with_a_large_value(size: usize) -> Vec<Vec<u8>> {
+    // What is in a list of frames is kept.
+    let frames = &b"}(\x8c\x08segments](}(\x8c\x06frames"[..];
+    let frame = [frames, b"](}(\x8c\x08filename\x8c\x00\x8c\x04line"].concat();
+    let length = (size as u32).to_le_bytes();
+    let text = |code: &[u8]| [code, &length, &vec![b'a'; size]].concat();
+    let lines = [&b"V"[..], &vec![0xe9; size], b"\n"].concat();
+    let many = |first: &[u8], value: &[u8], last: &[u8]| [first, &value.repeat(size / 8), last].concat();
+    let values = [
+        text(b"X"),
+        text(b"B"),
+        text(b"\x8b"),
+        lines,
+        many(b"(", b"N", b"t"),
+        many(b"(", b"N", b"l"),
+        many(b"(", b")", b"t"),
+        many(b"(", b"NN", b"d"),
+        many(b"(", b"N", b"\x91"),
+        many(b"](", b"N", b"e"),
+        many(b"}(", b"NN", b"u"),
+        many(b"\x8f(", b"N", b"\x90"),
+        many(b"(", b"\x8c\x01a", b"t"),
+        many(b"NN\x86q\x000ccollections\nOrderedDict\n](", b"h\x00", b"e\x85R"),
+    ];
+    let places = [&b""[..], frames, &frame];
+    let in_places = values.iter().flat_map(|value| places.map(|place| [place, value, b"ueueu"].concat()));
+    // Blocks of a segment, and this library's own additions to a snapshot.
+    let words = b"\x8c\x04sizeq\x050\x8c\x05stateq\x060\x8c\x08inactiveq\x070\
+        \x8c\x06beforeq\x000\x8c\x04kindq\x010\x8c\x07refusedq\x020\x8c\x04poolq\x030\x8c\x04nameq\x040";
+    let segment = &b"}(\x8c\x08segments](}(\x8c\x07addressK\x00\x8c\x0atotal_sizeK\x01\x8c\x06blocks]("[..];
+    let blocks = many(&[words, segment].concat(), b"}(h\x05K\x01h\x06h\x07u", b"eueu");
+    let notes = [
+        many(b"\x8c\x05notes](", b"}(h\x00K\x01h\x01h\x02u", b"e"),
+        many(b"\x8c\x0apool_names](", b"}(h\x03K\x01K\x02\x86h\x04h\x04u", b"e"),
+        many(b"\x8c\x0dsegment_order](", b"K\x01", b"e"),
+    ];
+    let device = [words, &b"}(\x8c\x08segments]\x8c\x0baccelerator}(\x8c\x07devices](}("[..]].concat();
+    let in_device = notes.iter().map(|note| [&device, &note[..], b"ueuu"].concat());
+    in_places.chain(in_device).chain([blocks]).map(|pickle| [b"\x80\x04", &pickle[..], b"."].concat()).collect()
+}
+
+#[test]
+fn the_histories_of_all_devices_are_passed_on_in_pieces() {
+    const DEVICES: u64 = 3;
+    const ENTRIES: u64 = 2000;
+    let _alone = alone();
+    let entry = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x01\x8c\x04sizeK\x02\x8c\x06streamK\x00u";
+    let history = [&b"]("[..], &entry.repeat(ENTRIES as usize), b"e"].concat();
+    let histories = history.repeat(DEVICES as usize);
+    let pickle = [&b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces]("[..], &histories, b"eu."].concat();
+    let limits = Limits { memory: 16 << 10, ..Limits::default() };
+    let mut tally = Tally::default();
+    visit_with(&*pickle, "histories.pickle", &mut tally, limits).unwrap();
+    assert_eq!((tally.entries, tally.allocated), (DEVICES * ENTRIES, 2 * DEVICES * ENTRIES));
 }
 
 /// The file size is `ACCELERATOR_SNAPSHOT_MIB`, by default two gigabytes.

@@ -160,8 +160,8 @@ const TOLD: &str = "calls, runs, next: ";
 /// The most runs of a process. The streams of the host's devices are threads, of which a process has at most 4,096.
 const MOST_RUNS: usize = 50;
 
-/// Runs something without failures, and then with each of the plans that this process is for, until a stream is captured
-/// for ever.
+/// Runs something without failures, and then with each of the plans that this process is for, until a stream is
+/// captured for ever.
 fn alone<D: Driver>(runs: u64, seed: u64, run: impl Fn(Failing, DriverErrorKind) -> Result<Ran, Failed>) -> Outcome {
     panics::watch();
     let run = |failing, kind| {

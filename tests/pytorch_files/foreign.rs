@@ -69,7 +69,7 @@ fn wrong() -> Result<(), Failed> {
         (segment("blocks", List(vec![Dict(vec![("size", Integer(1))])])), "a block has no `state`"),
         (segment("segment_type", Text("huge")), "unknown `segment_type` `huge`"),
         (segment("device", Integer(1 << 40)), "should be the number of a device"),
-        (segment("frames", List(vec![Integer(7)])), "a frame is an int, but should be a dict"),
+        (segment("frames", List(vec![Integer(7)])), "at byte 19: a frame is an int, but should be a dict"),
         (segment("segment_pool_id", List(vec![Integer(7)])), "should be a pair of whole numbers"),
         (Dict(vec![("segments", List(vec![Dict(vec![])]))]), "at byte 19: a segment has no `address`"),
         (Dict(vec![("segments", List(vec![Integer(1)]))]), "a segment is an int, but should be a dict"),
@@ -79,6 +79,10 @@ fn wrong() -> Result<(), Failed> {
         (entry(vec![alloc(), ("addr", Integer(1))]), "an entry of the history has no `size`"),
         (entry(vec![alloc(), ("time_us", Text("now"))]), "`time_us` of an entry of the history is a str"),
         (Dict(vec![("segments", List(vec![])), ("device_traces", List(vec![Integer(1)]))]), "should be a list"),
+        (
+            Dict(vec![("segments", List(vec![])), ("accelerator", Dict(vec![("version", Integer(1 << 40))]))]),
+            "the snapshot was written by a newer version of this library: read it with that one",
+        ),
     ] {
         let refused = refusal(&pickle(&made));
         assert!(refused.contains(expected), "{refused}\n{expected}");

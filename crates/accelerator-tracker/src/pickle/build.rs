@@ -65,11 +65,15 @@ impl<S: Sink> Machine<'_, S> {
         if !flat.len().is_multiple_of(2) {
             return Err(PickleFault::Missing { opcode: self.name });
         }
-        let pair = |pair: &[Value]| match self.body(pair[0]) {
-            Some(Body::List { .. } | Body::Dict { .. } | Body::Set(_)) => Err(self.unfit(pair[0])),
-            _ => Ok((pair[0], pair[1])),
-        };
-        flat.chunks_exact(2).map(pair).collect()
+        // Not `collect`: with possible errors it does not know their number, and takes more than there is room for.
+        let mut pairs = Vec::with_capacity(flat.len() / 2);
+        for pair in flat.chunks_exact(2) {
+            if let Some(Body::List { .. } | Body::Dict { .. } | Body::Set(_)) = self.body(pair[0]) {
+                return Err(self.unfit(pair[0]));
+            }
+            pairs.push((pair[0], pair[1]));
+        }
+        Ok(pairs)
     }
 
     /// Calls one of the known classes. The result can only be a dictionary, empty or with pairs.

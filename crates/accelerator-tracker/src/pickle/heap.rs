@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
+use super::view::View;
 use crate::limits::{ALLOCATION, Budget, Limits};
 
 /// The maximum nesting of a kept object: enough for a list of frames, each with its strings, and a few more levels.
@@ -89,6 +90,20 @@ impl Heap {
     /// Counts bytes that a caller creates from the objects and keeps to the end.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), PickleFault> {
         Ok(self.budget.charge(bytes as u64 + ALLOCATION)?)
+    }
+
+    /// Counts a copy of the values of a list, and a `T` for each. Returns the bytes, which a caller that drops them
+    /// discharges.
+    pub(crate) fn charge_each<T>(&mut self, list: Value) -> Result<u64, PickleFault> {
+        let count = View::new(self, list).items().map_or(0, |items| items.len());
+        let bytes = (count * (size_of::<Value>() + size_of::<T>())) as u64 + 2 * ALLOCATION;
+        self.budget.charge(bytes)?;
+        Ok(bytes)
+    }
+
+    /// Stops counting bytes that are dropped.
+    pub(crate) fn discharge(&mut self, bytes: u64) {
+        self.budget.discharge(bytes);
     }
 
     /// Returns the number of a value among those that are kept to the end, and adds the value if necessary. Returns

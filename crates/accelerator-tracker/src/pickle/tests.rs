@@ -53,6 +53,8 @@ fn every_protocol_is_read() {
         assert_eq!(shown(bytes).unwrap(), SHOWN, "{}", bytes.escape_ascii());
     }
     assert_eq!(shown(b"\x80\x05\x8f(K\x01K\x02\x90.").unwrap(), "a set");
+    assert_eq!(shown(b"\x80\x05(K\x01K\x02\x91.").unwrap(), "a set");
+    assert_eq!(shown(b"\x80\x02K\x01K\x02K\x03\x87.").unwrap(), "[1, 2, 3]");
     assert_eq!(shown(b"\x80\x05\x96\x02\x00\x00\x00\x00\x00\x00\x00ab.").unwrap(), "bytes");
 }
 
@@ -225,4 +227,29 @@ fn what_is_written_is_read() {
     assert_eq!(same.len(), 2500);
     assert!(same.map(|item| &**item.text().unwrap()).all(|text| text == "same"));
     assert_eq!(read[2].1.float(), Some(0.1));
+}
+
+/// What Python 3.11 writes for these numbers, with `pickle.dumps(number, 2)`.
+#[test]
+fn integers_are_as_short_as_pythons() {
+    for (number, expected) in [
+        (255_i128, &b"K\xff"[..]),
+        (256, b"M\x00\x01"),
+        (65535, b"M\xff\xff"),
+        (65536, b"J\x00\x00\x01\x00"),
+        (-1, b"J\xff\xff\xff\xff"),
+        (-(1 << 31), b"J\x00\x00\x00\x80"),
+        (1 << 31, b"\x8a\x05\x00\x00\x00\x80\x00"),
+        (-(1 << 31) - 1, b"\x8a\x05\xff\xff\xff\x7f\xff"),
+        ((1 << 39) - 1, b"\x8a\x05\xff\xff\xff\xff\x7f"),
+        (1 << 39, b"\x8a\x06\x00\x00\x00\x00\x80\x00"),
+        (-(1 << 39), b"\x8a\x05\x00\x00\x00\x00\x80"),
+        (-(1 << 39) - 1, b"\x8a\x06\xff\xff\xff\xff\x7f\xff"),
+        (i128::from(u64::MAX), b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00"),
+    ] {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).unwrap().integer(number).unwrap();
+        assert!(bytes.ends_with(expected), "{number}: {}", bytes.escape_ascii());
+        assert_eq!(bytes.len(), expected.len() + 2, "{number}: {}", bytes.escape_ascii());
+    }
 }

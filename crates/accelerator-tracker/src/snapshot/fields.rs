@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::pickle::{Value, View};
+use crate::pickle::{PickleFault, Value, View};
 
 /// The position of an error in a snapshot, and the reason.
 pub(super) struct Wrong {
@@ -93,6 +93,10 @@ impl Fields {
     pub(super) fn unfit(self, key: &str, value: View<'_>, expected: &str) -> Wrong {
         let found = value.integer().map_or(value.type_name().to_owned(), |integer| integer.to_string());
         self.wrong(format!("`{key}` of {} is {found}, but should be {expected}", self.what))
+    }
+
+    pub(super) fn too_large(self, fault: PickleFault) -> Wrong {
+        self.wrong(fault.to_string())
     }
 
     pub(super) fn wrong(self, reason: String) -> Wrong {

@@ -40,6 +40,7 @@ impl FrameTable {
         if let Some(known) = stays.and_then(|number| self.lists.get(&number)) {
             return Ok(Arc::clone(known));
         }
+        let room = heap.charge_each::<Arc<Frame>>(list)?;
         let items = fields.items("frames", View::new(heap, list)).map_err(stop)?;
         heap.charge(items.len() * size_of::<Arc<Frame>>() + PLACE)?;
         let mut frames = Vec::with_capacity(items.len());
@@ -60,6 +61,7 @@ impl FrameTable {
             });
         }
         let frames = if frames.is_empty() { Arc::clone(&self.none) } else { Frames::from(frames) };
+        heap.discharge(room);
         match stays {
             Some(number) => _ = self.lists.insert(number, Arc::clone(&frames)),
             None => heap.hand(list),

@@ -1,6 +1,7 @@
 //! Information for which PyTorch's format has no place, under a key that PyTorch ignores.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use super::fields::{Fields, Wrong};
 use super::types::{DeviceNotes, Note, NoteKind, PoolId};
@@ -11,10 +12,6 @@ use crate::pickle::{Heap, Value, View, Writer};
 pub(super) const KEY: &str = "accelerator";
 
 const VERSION: u64 = 1;
-
-/// The maximum total size of strings and addresses in bytes. They are copied, and a file can refer to a string a
-/// million times.
-const MOST: usize = 1 << 26;
 
 pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> io::Result<()> {
     out.open_dict()?;
@@ -97,10 +94,11 @@ fn write_note<W: Write>(out: &mut Writer<W>, note: &Note) -> io::Result<()> {
     out.close_dict()
 }
 
+/// Reads the notes. All of their memory counts, since a file can refer to a string a million times.
 pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wrong> {
     let view = View::new(heap, value);
     let fields = Fields::new("the value of `accelerator`", view, 0);
-    let mut devices = Vec::new();
+    let mut devices = None;
     for (key, value) in fields.of_own(view)? {
         match &**key {
             "version" if value.unsigned() == Some(VERSION) => {}
@@ -108,112 +106,110 @@ pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wr
                 let what = "was written by a newer version of this library: read it with that one";
                 return Err(fields.wrong(format!("the snapshot {what}")));
             }
-            "devices" => devices = fields.items(key, value)?,
+            "devices" => devices = Some(value.value()),
             _ => {}
         }
     }
-    let mut reading = Reading { heap, bytes: MOST };
-    devices.into_iter().map(|device| reading.device(device, fields.offset())).collect()
+    all(heap, fields, "devices", devices, device)
 }
 
-struct Reading<'h> {
-    heap: &'h mut Heap,
-    /// The number of bytes that may still be copied.
-    bytes: usize,
-}
-
-impl Reading<'_> {
-    fn device(&mut self, value: Value, offset: u64) -> Result<DeviceNotes, Wrong> {
-        let view = View::new(self.heap, value);
-        let fields = Fields::new("the notes of a device", view, offset);
-        let mut read = DeviceNotes { memory_fraction: 1.0, ..DeviceNotes::default() };
-        let (mut order, mut pools, mut notes) = (None, None, None);
-        for (key, value) in fields.of_own(view)? {
-            match &**key {
-                "device" => read.device = fields.device(key, value)?,
-                "kind" => read.kind = copy(&mut self.bytes, fields, key, value)?,
-                "name" => read.name = copy(&mut self.bytes, fields, key, value)?,
-                "total_memory" => read.total_memory = fields.unsigned(key, value)?,
-                "settings" => read.settings = copy(&mut self.bytes, fields, key, value)?,
-                "memory_fraction" => read.memory_fraction = fields.float(key, value)?,
-                "dropped" => read.dropped = fields.unsigned(key, value)?,
-                "segment_order" => order = Some(value),
-                "pool_names" => pools = Some(value.value()),
-                "notes" => notes = Some(value.value()),
-                _ => {}
-            }
-        }
-        if let Some(order) = order {
-            let items = order.items().ok_or_else(|| fields.unfit("segment_order", order, "a list"))?;
-            spend(&mut self.bytes, 8 * items.len(), fields)?;
-            let addresses = items.map(|item| fields.unsigned("segment_order", item));
-            read.segment_order = addresses.collect::<Result<_, _>>()?;
-        }
-        for part in [Some(value), order.map(View::value)].into_iter().flatten() {
-            self.heap.hand(part);
-        }
-        if let Some(pools) = pools {
-            let items = fields.items("pool_names", View::new(self.heap, pools))?;
-            self.heap.hand(pools);
-            read.pool_names =
-                items.into_iter().map(|item| self.pool_name(item, fields.offset())).collect::<Result<_, _>>()?;
-        }
-        if let Some(notes) = notes {
-            let items = fields.items("notes", View::new(self.heap, notes))?;
-            self.heap.hand(notes);
-            read.notes = items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
-        }
-        Ok(read)
+/// Makes something of each element of a list. If there is no list, it is empty.
+fn all<T>(
+    heap: &mut Heap,
+    fields: Fields,
+    key: &str,
+    list: Option<Value>,
+    made: fn(&mut Heap, Value, Fields) -> Result<T, Wrong>,
+) -> Result<Vec<T>, Wrong> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    heap.charge_each::<T>(list).map_err(|fault| fields.too_large(fault))?;
+    let items = fields.items(key, View::new(heap, list))?;
+    heap.hand(list);
+    let mut all = Vec::with_capacity(items.len());
+    for item in items {
+        all.push(made(heap, item, fields)?);
     }
-
-    fn pool_name(&mut self, value: Value, offset: u64) -> Result<(PoolId, String), Wrong> {
-        let view = View::new(self.heap, value);
-        let fields = Fields::new("the name of a pool", view, offset);
-        let (mut pool, mut name) = (None, None);
-        for (key, value) in fields.of_own(view)? {
-            match &**key {
-                "pool" => pool = Some(fields.pair(key, value)?),
-                "name" => name = Some(copy(&mut self.bytes, fields, key, value)?),
-                _ => {}
-            }
-        }
-        self.heap.hand(value);
-        Ok((pool.ok_or_else(|| fields.missing("pool"))?, name.ok_or_else(|| fields.missing("name"))?))
-    }
-
-    fn note(&mut self, value: Value, offset: u64) -> Result<Note, Wrong> {
-        let view = View::new(self.heap, value);
-        let fields = Fields::new("a note", view, offset);
-        let (mut before, mut kind, mut of) = (None, None, None);
-        for (key, value) in fields.of_own(view)? {
-            match &**key {
-                "before" => before = Some(fields.unsigned(key, value)?),
-                "kind" => kind = Some(fields.text(key, value)?),
-                "value" => of = Some(value),
-                _ => {}
-            }
-        }
-        let of = of.ok_or_else(|| fields.missing("value"));
-        let kind = match &**kind.ok_or_else(|| fields.missing("kind"))? {
-            "cache_emptied" => NoteKind::CacheEmptied,
-            "refused" => NoteKind::Refused,
-            "settings" => NoteKind::Settings(copy(&mut self.bytes, fields, "value", of?)?),
-            "memory_fraction" => NoteKind::MemoryFraction(fields.float("value", of?)?),
-            other => return Err(fields.wrong(format!("unknown kind of note `{}`", excerpt(other)))),
-        };
-        self.heap.hand(value);
-        Ok(Note { before: before.ok_or_else(|| fields.missing("before"))?, kind })
-    }
+    Ok(all)
 }
 
-fn copy(left: &mut usize, fields: Fields, key: &str, value: View<'_>) -> Result<String, Wrong> {
-    let text = fields.text(key, value)?;
-    spend(left, text.len(), fields)?;
-    Ok(text.to_string())
+fn device(heap: &mut Heap, value: Value, outer: Fields) -> Result<DeviceNotes, Wrong> {
+    let view = View::new(heap, value);
+    let fields = Fields::new("the notes of a device", view, outer.offset());
+    let mut read = DeviceNotes { memory_fraction: 1.0, ..DeviceNotes::default() };
+    let (mut kind, mut name, mut settings) = (None, None, None);
+    let (mut order, mut pools, mut notes) = (None, None, None);
+    for (key, value) in fields.of_own(view)? {
+        match &**key {
+            "device" => read.device = fields.device(key, value)?,
+            "kind" => kind = Some(Arc::clone(fields.text(key, value)?)),
+            "name" => name = Some(Arc::clone(fields.text(key, value)?)),
+            "total_memory" => read.total_memory = fields.unsigned(key, value)?,
+            "settings" => settings = Some(Arc::clone(fields.text(key, value)?)),
+            "memory_fraction" => read.memory_fraction = fields.float(key, value)?,
+            "dropped" => read.dropped = fields.unsigned(key, value)?,
+            "segment_order" => order = Some(value.value()),
+            "pool_names" => pools = Some(value.value()),
+            "notes" => notes = Some(value.value()),
+            _ => {}
+        }
+    }
+    heap.hand(value);
+    for (text, read) in [(kind, &mut read.kind), (name, &mut read.name), (settings, &mut read.settings)] {
+        *read = text.map_or(Ok(String::new()), |text| copy(heap, fields, &text))?;
+    }
+    read.segment_order = all(heap, fields, "segment_order", order, |heap, item, fields| {
+        fields.unsigned("segment_order", View::new(heap, item))
+    })?;
+    read.pool_names = all(heap, fields, "pool_names", pools, pool_name)?;
+    read.notes = all(heap, fields, "notes", notes, note)?;
+    Ok(read)
 }
 
-fn spend(left: &mut usize, bytes: usize, fields: Fields) -> Result<(), Wrong> {
-    let rest = left.checked_sub(bytes);
-    *left = rest.ok_or_else(|| fields.wrong(format!("the notes have more than {MOST} bytes")))?;
-    Ok(())
+fn pool_name(heap: &mut Heap, value: Value, outer: Fields) -> Result<(PoolId, String), Wrong> {
+    let view = View::new(heap, value);
+    let fields = Fields::new("the name of a pool", view, outer.offset());
+    let (mut pool, mut name) = (None, None);
+    for (key, value) in fields.of_own(view)? {
+        match &**key {
+            "pool" => pool = Some(fields.pair(key, value)?),
+            "name" => name = Some(Arc::clone(fields.text(key, value)?)),
+            _ => {}
+        }
+    }
+    heap.hand(value);
+    let name = name.ok_or_else(|| fields.missing("name"))?;
+    Ok((pool.ok_or_else(|| fields.missing("pool"))?, copy(heap, fields, &name)?))
+}
+
+fn note(heap: &mut Heap, value: Value, outer: Fields) -> Result<Note, Wrong> {
+    let view = View::new(heap, value);
+    let fields = Fields::new("a note", view, outer.offset());
+    let (mut before, mut kind, mut of) = (None, None, None);
+    for (key, value) in fields.of_own(view)? {
+        match &**key {
+            "before" => before = Some(fields.unsigned(key, value)?),
+            "kind" => kind = Some(fields.text(key, value)?),
+            "value" => of = Some(value),
+            _ => {}
+        }
+    }
+    let before = before.ok_or_else(|| fields.missing("before"))?;
+    let of = of.ok_or_else(|| fields.missing("value"));
+    let kind = match &**kind.ok_or_else(|| fields.missing("kind"))? {
+        "cache_emptied" => NoteKind::CacheEmptied,
+        "refused" => NoteKind::Refused,
+        "settings" => {
+            let settings = Arc::clone(fields.text("value", of?)?);
+            NoteKind::Settings(copy(heap, fields, &settings)?)
+        }
+        "memory_fraction" => NoteKind::MemoryFraction(fields.float("value", of?)?),
+        other => return Err(fields.wrong(format!("unknown kind of note `{}`", excerpt(other)))),
+    };
+    heap.hand(value);
+    Ok(Note { before, kind })
+}
+
+fn copy(heap: &mut Heap, fields: Fields, text: &str) -> Result<String, Wrong> {
+    heap.charge(text.len()).map_err(|fault| fields.too_large(fault))?;
+    Ok(text.to_owned())
 }

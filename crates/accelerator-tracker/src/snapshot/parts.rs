@@ -51,13 +51,17 @@ impl Parts {
         let frames = self.frames.list(heap, found.frames, fields)?;
         let mut blocks = Vec::new();
         if let Some(list) = found.blocks {
+            let room = heap.charge_each::<Block>(list)?;
+            let items = fields.items("blocks", View::new(heap, list)).map_err(stop)?;
+            blocks.reserve_exact(items.len());
             let mut next = address;
-            for block in fields.items("blocks", View::new(heap, list)).map_err(stop)? {
+            for block in items {
                 let block = self.block(heap, block, fields.offset(), next)?;
                 next = block.address.saturating_add(block.size);
                 blocks.push(block);
             }
             heap.hand(list);
+            heap.discharge(room); // the visitor's now
         }
         let sum = |wanted: fn(&Block) -> bool, size: fn(&Block) -> u64| {
             blocks.iter().filter(|block| wanted(block)).map(size).fold(0, u64::saturating_add)

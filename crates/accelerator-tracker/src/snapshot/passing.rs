@@ -93,11 +93,13 @@ impl<'v> Passing<'v> {
             self.all(heap, fields, ALIASES, list, Holds::Aliases, self.aliases)?;
         }
         if let Some(histories) = of(heap, "device_traces") {
+            let room = heap.charge_each::<()>(histories)?;
             let items = fields.items("device_traces", View::new(heap, histories)).map_err(stop)?;
             for (device, list) in (0..).zip(items).skip(self.histories as usize) {
                 self.visitor.history(device).map_err(stop)?;
                 self.all(heap, fields, "device_traces", list, Holds::Entries(device), false)?;
             }
+            heap.discharge(room);
         }
         if let Some(list) = of(heap, "external_annotations") {
             let passed = self.annotations;
@@ -128,9 +130,12 @@ impl<'v> Passing<'v> {
         if passed {
             return Ok(());
         }
+        let room = heap.charge_each::<()>(list)?;
         let items = fields.items(key, View::new(heap, list)).map_err(stop)?;
         heap.hand(list);
-        items.into_iter().try_for_each(|item| self.pass_on(heap, holds, item, fields.offset()))
+        items.into_iter().try_for_each(|item| self.pass_on(heap, holds, item, fields.offset()))?;
+        heap.discharge(room);
+        Ok(())
     }
 
     fn pass_on(&mut self, heap: &mut Heap, holds: Holds, element: Value, offset: u64) -> Result<(), Halt<End>> {
