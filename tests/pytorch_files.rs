@@ -15,6 +15,8 @@ mod hostile;
 mod limits;
 #[path = "pytorch_files/made.rs"]
 mod made;
+#[path = "pytorch_files/operations.rs"]
+mod operations;
 #[path = "pytorch/python.rs"]
 mod python;
 #[path = "pytorch_files/random.rs"]

@@ -12,6 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("foreign::files_of_other_kinds_are_named", kinds),
         Trial::test("foreign::what_is_wrong_is_said_with_its_place", wrong),
+        Trial::test("foreign::none_is_an_empty_list", none),
         Trial::test("foreign::a_missing_file", missing),
         Trial::test("foreign::code_is_refused", code),
     ]
@@ -87,6 +88,19 @@ fn wrong() -> Result<(), Failed> {
         let refused = refusal(&pickle(&made));
         assert!(refused.contains(expected), "{refused}\n{expected}");
     }
+    Ok(())
+}
+
+fn none() -> Result<(), Failed> {
+    let segment = || {
+        let fields =
+            [("address", Integer(1)), ("total_size", Integer(2)), ("blocks", Made::None), ("frames", Made::None)];
+        List(vec![Dict(fields.into())])
+    };
+    let made = Dict(vec![("segments", segment()), ("aliases", Made::None), ("device_traces", Made::None)]);
+    let snapshot = read(&pickle(&made))?;
+    assert_eq!((snapshot.segments.len(), snapshot.aliases.len(), snapshot.device_traces.len()), (1, 0, 0));
+    assert_eq!((snapshot.segments[0].blocks.len(), snapshot.segments[0].frames.len()), (0, 0));
     Ok(())
 }
 

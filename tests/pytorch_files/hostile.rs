@@ -8,6 +8,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::ages::read;
 use crate::foreign::refusal;
+use crate::operations::operations;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -24,21 +25,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::frames_may_be_shared", shared_frames),
         Trial::test("hostile::frames_of_unknown_fields_may_be_shared", unknown_frames),
     ]
-}
-
-/// Returns pickle operations. Each character is one byte, and `'text'` is a string. So `K1` is the number 49, and `q1`
-/// memorises as 49.
-fn operations(written: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (index, piece) in written.split('\'').enumerate() {
-        if index % 2 == 0 {
-            bytes.extend(piece.chars().filter(|c| *c != ' ').map(|c| c as u8));
-        } else {
-            bytes.extend([0x8c, piece.len() as u8]);
-            bytes.extend(piece.bytes());
-        }
-    }
-    bytes
 }
 
 fn pickle(parts: &[&[u8]]) -> Vec<u8> {

@@ -55,6 +55,8 @@ fn every_protocol_is_read() {
     assert_eq!(shown(b"\x80\x05\x8f(K\x01K\x02\x90.").unwrap(), "a set");
     assert_eq!(shown(b"\x80\x05(K\x01K\x02\x91.").unwrap(), "a set");
     assert_eq!(shown(b"\x80\x02K\x01K\x02K\x03\x87.").unwrap(), "[1, 2, 3]");
+    assert_eq!(shown(b"\x80\x04\x8d\x01\x00\x00\x00\x00\x00\x00\x00a.").unwrap(), "\"a\"");
+    assert_eq!(shown(b"(0N.").unwrap(), "None", "POP takes a mark, too");
     assert_eq!(shown(b"\x80\x05\x96\x02\x00\x00\x00\x00\x00\x00\x00ab.").unwrap(), "bytes");
 }
 
