@@ -277,19 +277,24 @@ fn with_a_long_list(count: usize) -> impl Iterator<Item = Vec<u8>> {
         (&[NOTES, "'segment_order']("].concat(), "K1", "eueu"),
     ];
     let list = move |(before, element, after): (&str, &str, &str)| {
-        let mut pickle = operations(&[&WORDS.replace('\n', ""), before].concat());
-        let element = operations(element);
-        let number = element.windows(5).position(|window| window == b"J0000");
-        for index in 0..count as u32 {
-            let start = pickle.len();
-            pickle.extend(&element);
-            if let Some(at) = number {
-                pickle[start + at + 1..start + at + 5].copy_from_slice(&index.to_le_bytes());
-            }
-        }
-        [pickle, operations(after), b"u".to_vec()].concat()
+        let words = operations(&WORDS.replace('\n', ""));
+        [words, operations(before), numbered(element, count), operations(after), b"u".to_vec()].concat()
     };
     lists.map(list).into_iter()
+}
+
+/// Returns the operations so many times, each time with another number in place of 0000.
+fn numbered(written: &str, count: usize) -> Vec<u8> {
+    let element = operations(written);
+    let place = element.windows(5).position(|window| window == b"J0000");
+    let number = |index: u32| {
+        let mut element = element.clone();
+        if let Some(place) = place {
+            element[place + 1..place + 5].copy_from_slice(&index.to_le_bytes());
+        }
+        element
+    };
+    (0..count as u32).flat_map(number).collect()
 }
 
 #[test]
@@ -318,6 +323,20 @@ fn all_lists_are_passed_on_in_pieces() {
         [tally.segments, tally.aliases, tally.entries, tally.annotations],
         [1, 1, 3, 1].map(|lists| lists * PARTS)
     );
+}
+
+/// Later elements may refer to parts of earlier ones. Only lists of frames are kept for that.
+#[test]
+fn parts_that_no_writer_shares_are_forgotten() {
+    const ENTRIES: usize = 2000;
+    let _alone = alone();
+    let entries = numbered("}('action''snapshot''other'](J0000e\u{94}u", ENTRIES);
+    let before = operations("\u{80}\u{4}}('segments']'device_traces'](](");
+    let limits = Limits { memory: 64 << 10, ..Limits::default() };
+    let mut tally = Tally::default();
+    let pickle = [before, entries, operations("eeu.")].concat();
+    visit_with(&*pickle, "parts.pickle", &mut tally, limits).unwrap();
+    assert_eq!(tally.entries, ENTRIES as u64);
 }
 
 /// The file size is `ACCELERATOR_SNAPSHOT_MIB`, by default two gigabytes.
