@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::{
-    Annotation, Collector, Segment, SnapshotVisitor, Stop, TraceAction, TraceEntry, visit, visit_with,
+    Annotation, Collector, DeviceNotes, Segment, SnapshotVisitor, Stop, TraceAction, TraceEntry, visit, visit_with,
 };
 use endless::Endless;
 use operations::operations;
@@ -67,6 +67,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[derive(Default)]
 struct Tally {
+    notes: u64,
     segments: u64,
     aliases: u64,
     entries: u64,
@@ -76,6 +77,12 @@ struct Tally {
 }
 
 impl SnapshotVisitor for Tally {
+    fn notes(&mut self, _: DeviceNotes) -> Result<(), Stop> {
+        assert_eq!((self.segments, self.entries), (0, 0), "notes come before everything else");
+        self.notes += 1;
+        Ok(())
+    }
+
     fn segment(&mut self, _: Segment) -> Result<(), Stop> {
         self.segments += 1;
         Ok(())
@@ -305,7 +312,7 @@ fn all_lists_are_passed_on_in_pieces() {
     let segments = list("}('address'K1'total_size'K1u");
     let entries = list("}('action''alloc''addr'K1'size'K1u");
     let pickle = [
-        operations("\u{80}\u{4}}('segments'"),
+        operations("\u{80}\u{4}}('accelerator'}('devices'](}('kind''host'ueu'segments'"),
         segments.clone(),
         operations("'aliases'"),
         segments,
@@ -319,6 +326,7 @@ fn all_lists_are_passed_on_in_pieces() {
     let limits = Limits { memory: 16 << 10, ..Limits::default() };
     let mut tally = Tally::default();
     visit_with(&*pickle, "lists.pickle", &mut tally, limits).unwrap();
+    assert_eq!(tally.notes, 1);
     assert_eq!(
         [tally.segments, tally.aliases, tally.entries, tally.annotations],
         [1, 1, 3, 1].map(|lists| lists * PARTS)

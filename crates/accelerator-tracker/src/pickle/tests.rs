@@ -255,3 +255,13 @@ fn integers_are_as_short_as_pythons() {
         assert_eq!(bytes.len(), expected.len() + 2, "{number}: {}", bytes.escape_ascii());
     }
 }
+
+#[test]
+fn lengths_of_texts_are_as_short_as_pythons() {
+    for (length, expected) in [(255, &b"\x8c\xff"[..]), (256, b"X\x00\x01\x00\x00")] {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).unwrap().text_once(&"a".repeat(length)).unwrap();
+        assert!(bytes[2..].starts_with(expected), "{}", bytes[..9].escape_ascii());
+        assert_eq!(bytes.len(), 2 + expected.len() + length);
+    }
+}

@@ -98,6 +98,7 @@ mod tests {
         assert!(of_raw_unicode(b"\\ud800", "UNICODE").is_err());
         assert!(of_raw_unicode(b"\\U11111111", "UNICODE").is_err());
         assert_eq!(text(of_quoted(b"'a\\n\\x41\\'\\\\'", "STRING")), "a\nA'\\");
+        assert_eq!(text(of_quoted(b"'\\t\\r\\\"'", "STRING")), "\t\r\"");
         assert_eq!(text(of_quoted(b"\"\"", "STRING")), "");
         for wrong in [&b"'"[..], b"a", b"'a\"", b"'\\'", b"'\\x4'", b"'\\q'"] {
             assert!(of_quoted(wrong, "STRING").is_err(), "{wrong:?}");
