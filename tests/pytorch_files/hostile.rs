@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use accelerator_tracker::snapshot::{Setting, TraceAction};
+use accelerator_tracker::snapshot::{MemorySnapshot, Setting, TraceAction};
 use accelerator_tracker::tracker::TrackerStats;
 use libtest_mimic::{Failed, Trial};
 
@@ -91,6 +91,12 @@ fn long_names() -> Result<(), Failed> {
         return Err(format!("{words:?}").into());
     };
     assert!(&**first == "newer" && std::sync::Arc::ptr_eq(first, second));
+    // The file that is written has the same words.
+    let entry = operations("}('extra''x''action''newer'u");
+    let snapshot = read(&pickle(&[&before, &entry, b"eeu"]))?;
+    let folder = tempfile::tempdir()?;
+    snapshot.write(folder.path().join("words.pickle"))?;
+    assert_eq!(MemorySnapshot::read(folder.path().join("words.pickle"))?, snapshot);
     let [settings, table] = [1000, 64].map(|count| operations("h0K1").repeat(count));
     let table = [&operations("'table'}(")[..], &table, b"u"].concat();
     let before = operations("}('segments']'allocator_settings'}(");
