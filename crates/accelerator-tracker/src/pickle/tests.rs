@@ -52,10 +52,22 @@ fn every_protocol_is_read() {
     for bytes in OF_PYTHON {
         assert_eq!(shown(bytes).unwrap(), SHOWN, "{}", bytes.escape_ascii());
     }
-    assert_eq!(shown(b"\x80\x05\x8f(K\x01K\x02\x90.").unwrap(), "a set");
-    assert_eq!(shown(b"\x80\x05(K\x01K\x02\x91.").unwrap(), "a set");
-    assert_eq!(shown(b"\x80\x02K\x01K\x02K\x03\x87.").unwrap(), "[1, 2, 3]");
-    assert_eq!(shown(b"\x80\x04\x8d\x01\x00\x00\x00\x00\x00\x00\x00a.").unwrap(), "\"a\"");
+    for (bytes, expected) in [
+        (&b"\x8f(K\x01K\x02\x90."[..], "a set"),
+        (b"(K\x01K\x02\x91.", "a set"),
+        (b"K\x01K\x02K\x03\x87.", "[1, 2, 3]"),
+        (b"C\x02ab.", "bytes"),
+        (b"B\x02\x00\x00\x00ab.", "bytes"),
+        (b"\x8e\x02\x00\x00\x00\x00\x00\x00\x00ab.", "bytes"),
+        (b"\x96\x02\x00\x00\x00\x00\x00\x00\x00ab.", "bytes"),
+        (b"U\x01a.", "\"a\""),
+        (b"T\x01\x00\x00\x00a.", "\"a\""),
+        (b"\x8d\x01\x00\x00\x00\x00\x00\x00\x00a.", "\"a\""),
+        (b"\x8b\x02\x00\x00\x00\x00\x01.", "256"),
+        (b"M\x00\x01.", "256"),
+    ] {
+        assert_eq!(shown(bytes).unwrap(), expected, "{}", bytes.escape_ascii());
+    }
     assert_eq!(shown(b"(0N.").unwrap(), "None", "POP takes a mark, too");
     assert_eq!(shown(b"\x80\x05\x96\x02\x00\x00\x00\x00\x00\x00\x00ab.").unwrap(), "bytes");
 }
@@ -67,6 +79,14 @@ fn a_truncated_pickle_is_refused_where_it_ends() {
             let error = shown(&bytes[..length]).unwrap_err();
             assert!(error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_truncated_operation_is_named() {
+    for (bytes, name) in [(&b"X\x05\x00\x00\x00ab"[..], "BINUNICODE"), (b"NK", "BININT1"), (b"N", "an operation")] {
+        let error = shown(bytes).unwrap_err();
+        assert!(error.ends_with(&format!("in the middle of {name}: the file is truncated")), "{error}");
     }
 }
 
@@ -201,6 +221,7 @@ fn memory_is_limited() {
 fn parts_may_have_any_numbers() {
     assert_eq!(shown(b"(K\x01q\x07Nq\x03h\x07h\x03t.").unwrap(), "[1, None, 1, None]");
     assert_eq!(shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(), "[1, 2, 3, 1, 2, 3]");
+    assert_eq!(shown(b"(K\x01q\x01K\x02q\x00K\x03\x94h\x02t.").unwrap(), "[1, 2, 3, 3]");
     // `MEMOIZE` uses the number of entries as the next number.
     assert_eq!(shown(b"(K\x01q\x02K\x02\x94h\x01t.").unwrap(), "[1, 2, 2]");
 }
