@@ -10,7 +10,8 @@ use accelerator_tracker::limits::LimitError;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// The largest window of a zstd frame, which is also the default limit of the program `zstd`.
+/// The largest window of a zstd frame, which is also the default limit of the program `zstd`. The decoder keeps a whole
+/// window in memory.
 const LARGEST_WINDOW: u64 = 128 * MIB;
 
 /// Returns the decompressed bytes of plain, gzip or zstd input. The format is detected from the first bytes.
@@ -95,7 +96,8 @@ struct ZstdFrames<R: BufRead> {
 impl<R: BufRead> ZstdFrames<R> {
     fn new(input: R, limits: Limits) -> io::Result<Self> {
         let mut decoder = FrameDecoder::new();
-        decoder.set_max_window_size(if limits.memory == u64::MAX { u64::MAX } else { LARGEST_WINDOW });
+        let limit = if limits.memory == u64::MAX { u64::MAX } else { limits.memory.min(LARGEST_WINDOW) };
+        decoder.set_max_window_size(limit);
         match StreamingDecoder::new_with_decoder(input, decoder) {
             Ok(frame) => Ok(Self { frame: Some(frame), limits }),
             Err(FrameDecoderError::WindowSizeTooBig { requested: window, max: limit }) => {
@@ -158,5 +160,19 @@ mod tests {
         // Data that compresses less well may be of any size.
         let mixed = (0..SIZE as u32 / 4).flat_map(u32::to_le_bytes).collect();
         assert_eq!(unpack(mixed, limits).unwrap(), SIZE);
+    }
+
+    #[test]
+    fn a_window_could_be_larger_than_the_memory_limit() {
+        // A frame with a window of 1 MiB, and one block with one byte.
+        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x50, 9, 0, 0, b'x'];
+        let read = |memory| {
+            let mut content = String::new();
+            unpacked(Cursor::new(frame), Limits { memory, ..Limits::default() })?.read_to_string(&mut content)?;
+            io::Result::Ok(content)
+        };
+        assert_eq!(read(MIB).unwrap(), "x");
+        let error = read(MIB - 1).unwrap_err();
+        assert_eq!(LimitError::of(&error), Some(&LimitError::Window { window: MIB, limit: MIB - 1 }), "{error}");
     }
 }
