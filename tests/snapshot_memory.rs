@@ -266,16 +266,23 @@ fn with_a_large_value(size: usize) -> Vec<Vec<u8>> {
 /// Returns pickles with each list that a snapshot may have. They refer to words by letters.
 fn with_a_long_list(count: usize) -> impl Iterator<Item = Vec<u8>> {
     const WORDS: &str = "'filename'qf0 'line'ql0 'action'qa0 'snapshot'qs0 'size'qz0 'state'qt0 'inactive'qi0 'name'qn0
-        'before'qb0 'kind'qk0 'refused'qr0 'pool'qp0 'address'qd0 'total_size'qo0 'stage'qg0";
+        'before'qb0 'kind'qk0 'refused'qr0 'pool'qp0 'address'qd0 'total_size'qo0 'stage'qg0
+        }(hfhfhlK1uqx0";
     const NOTES: &str = "}('segments']'accelerator'}('devices'](}(";
-    let text = format!("'{}'", "a".repeat(250));
+    let text = format!("'{}'", "a".repeat(255));
+    let blocks = "}(hzK1hthiu".repeat(4);
+    let frames = ["}(hahs'frames'](", &"hx".repeat(40), "}(hfhfhlJ0000ueu"].concat();
+    let fields = ["}(hahs'frames'](}(hfhfhlJ0000", &"hzK1".repeat(14), "ueu"].concat();
     let lists = [
         ("}('segments'](", "}(hdK1hoK1u", "e"),
         ("}('segments'](}(hdK1hoK1'blocks'](", "}(hzK1hthiu", "eue"),
+        ("}('segments'](", &["}(hdK1hoK1'blocks'](", &blocks, "eu"].concat(), "e"),
         ("}('segments'](}(hdK1hoK1'frames'](", "}(hfhfhlJ0000u", "eue"),
         ("}('segments']'aliases'](", "}(hdK1hoK1u", "e"),
         ("}('segments']'device_traces'](](", "}(hahsu", "ee"),
         ("}('segments']'device_traces'](](", "}(hahshfhlu", "ee"),
+        ("}('segments']'device_traces'](](", &frames, "ee"),
+        ("}('segments']'device_traces'](](", &fields, "ee"),
         ("}('segments']'device_traces'](](", "}(hahs'other'K1u", "ee"),
         ("}('segments']'device_traces'](](", "}(hahs'1'K1'2'K1'3'K1'4'K1'5'K1'6'K1'7'K1'8'K1u", "ee"),
         ("}('segments']'device_traces'](](", &["}(hahs'compile_context'", &text, "u"].concat(), "ee"),

@@ -1,8 +1,11 @@
 //! Truncated and modified real files. Reading them gives an error or a snapshot, quickly, and does nothing else.
 
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
-use accelerator_tracker::snapshot::MemorySnapshot;
+use accelerator_tracker::snapshot::{Collector, MemorySnapshot, visit};
+use accelerator_tracker::tracker::TrackerStats;
+use accelerator_tracker::{FileError, Limits};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -20,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("damage::something_behind_the_end", longer),
         Trial::test("damage::changed_anywhere", changed),
         Trial::test("damage::nothing_but_noise", noise),
+        Trial::test("damage::a_reader_that_fails_once", failing_once),
     ]
 }
 
@@ -86,6 +90,51 @@ fn noise() -> Result<(), Failed> {
             bytes.push(if random & 0x700 == 0 { any } else { likely[usize::from(any) % likely.len()] });
         }
         let _ = timed(&bytes);
+    }
+    Ok(())
+}
+
+/// A reader that fails once, at a place, and then goes on.
+struct FailingOnce<'a> {
+    before: &'a [u8],
+    failure: Option<ErrorKind>,
+    after: &'a [u8],
+}
+
+impl Read for FailingOnce<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match (self.before.read(buffer)?, self.failure) {
+            (0, Some(kind)) => {
+                self.failure = None;
+                Err(kind.into())
+            }
+            (0, None) => self.after.read(buffer),
+            (count, _) => Ok(count),
+        }
+    }
+}
+
+/// An interrupted read is repeated, as the standard library does. After any other error, nothing is read.
+fn failing_once() -> Result<(), Failed> {
+    let [snapshot, tracker] = &files()[..] else { panic!() };
+    failing_anywhere(snapshot, |reader| {
+        let mut collector = Collector::new(Limits::default());
+        visit(reader, "failing.pickle", &mut collector).map(|()| collector.snapshot)
+    })?;
+    failing_anywhere(tracker, |reader| TrackerStats::load_from(reader, "failing.pickle", Limits::default()))
+}
+
+fn failing_anywhere<T: PartialEq>(
+    file: &[u8],
+    read: impl Fn(&mut dyn BufRead) -> Result<T, FileError>,
+) -> Result<(), Failed> {
+    let whole = read(&mut &*file)?;
+    for place in (0..50).chain((50..file.len()).step_by(9973)) {
+        let (before, after) = file.split_at(place);
+        let failing = |kind| read(&mut BufReader::new(FailingOnce { before, failure: Some(kind), after }));
+        assert!(failing(ErrorKind::Interrupted)? == whole, "{place}");
+        let refused = failing(ErrorKind::TimedOut).err().map(|error| error.to_string());
+        assert!(refused.as_ref().is_some_and(|refused| refused.contains("timed out")), "{place}: {refused:?}");
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::large_parts_are_looked_at_once", large),
         Trial::test("hostile::pairs_are_not_copied_again_and_again", copied_pairs),
         Trial::test("hostile::parts_in_themselves", cycles),
+        Trial::test("hostile::lists_nested_too_deep_to_be_kept", nested),
         Trial::test("hostile::what_was_handed_over_is_gone", gone),
         Trial::test("hostile::what_is_complete_does_not_change", changed),
         Trial::test("hostile::empty_lists_may_be_shared", shared_histories),
@@ -178,6 +179,16 @@ fn cycles() -> Result<(), Failed> {
             Err(error) => assert!(error.message().unwrap().contains(expected), "{text}: {error:?}"),
         }
     }
+    Ok(())
+}
+
+/// Each list contains the next one. Whatever looks at all of them must not use the stack for each.
+fn nested() -> Result<(), Failed> {
+    const LEVELS: usize = 100_000;
+    let list = [b"]".repeat(LEVELS), b"a".repeat(LEVELS - 1)].concat();
+    let before = operations("}('segments']'device_traces'](](}('action''snapshot''frames'");
+    let refused = refusal(&pickle(&[&before, &list, &operations("ueeu")]));
+    assert!(refused.contains("a frame"), "{refused}");
     Ok(())
 }
 

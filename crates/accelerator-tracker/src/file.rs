@@ -3,7 +3,7 @@
 mod temporary;
 mod whole;
 
-use std::io;
+use std::io::{self, BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use accelerator_core::printable;
@@ -77,6 +77,19 @@ impl FileError {
     pub(crate) fn content(path: &Path, offset: u64, reason: impl Into<String>) -> Self {
         Self::Content { path: path.to_owned(), offset, reason: printable(&reason.into()) }
     }
+}
+
+/// Returns the next bytes of a reader; none at its end. A read that a signal interrupted is repeated, as the methods of
+/// [`io::Read`] do.
+#[inline]
+pub(crate) fn fill<R: BufRead + ?Sized>(reader: &mut R) -> io::Result<&[u8]> {
+    // Calls `fill_buf` twice, since with an early return the borrow would last to the end of the function.
+    while let Err(error) = reader.fill_buf() {
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    reader.fill_buf()
 }
 
 /// Guesses what kind of file begins like this, if it is not one of ours.

@@ -1,6 +1,7 @@
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Read};
 
 use super::fault::PickleFault;
+use crate::file;
 use crate::limits::Budget;
 
 /// The maximum size of a read, so that a length alone cannot cause a large allocation.
@@ -103,15 +104,7 @@ impl<'r> Source<'r> {
 
     #[inline]
     fn fill(&mut self) -> Result<&[u8], PickleFault> {
-        // Calls `fill_buf` twice, since with an early return the borrow would last to the end of the function.
-        loop {
-            match self.reader.fill_buf() {
-                Ok(_) => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(self.reader.fill_buf()?)
+        Ok(file::fill(&mut self.reader)?)
     }
 
     fn consume(&mut self, count: usize) {

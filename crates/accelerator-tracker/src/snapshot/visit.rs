@@ -4,7 +4,7 @@ use std::path::Path;
 use super::fields::Wrong;
 use super::passing::{End, Passing};
 use super::types::{Annotation, DeviceNotes, Segment, Setting, TraceEntry};
-use crate::file::{FileError, seems_to_be};
+use crate::file::{FileError, fill, seems_to_be};
 use crate::limits::Limits;
 use crate::pickle::{self, Halt, PickleError, ReadError};
 
@@ -104,7 +104,7 @@ fn visit_all(
     visitor: &mut dyn SnapshotVisitor,
     limits: Limits,
 ) -> Result<(), FileError> {
-    let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
+    let start = fill(reader).map_err(|error| FileError::io(path, "read", error))?;
     if let Some(what) = seems_to_be(start) {
         return Err(FileError::content(path, 0, format!("not a snapshot: the file seems to be {what}")));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::stats::TrackerStats;
 use super::{lines, pytorch};
-use crate::file::{FileError, seems_to_be, write_whole};
+use crate::file::{FileError, fill, seems_to_be, write_whole};
 use crate::limits::Limits;
 use crate::pickle;
 
@@ -61,7 +61,7 @@ impl TrackerStats {
     }
 
     fn load_all(mut reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Result<Self, FileError> {
-        let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
+        let start = fill(reader).map_err(|error| FileError::io(path, "read", error))?;
         match (start, seems_to_be(start)) {
             ([b'{', ..], _) => lines::read(reader, path, limits),
             (_, Some(seems)) => Err(FileError::content(path, 0, foreign(&format!("it seems to be {seems}")))),
