@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::types::{Annotation, DeviceNotes, MemorySnapshot, Segment, Setting, TraceEntry};
 use super::visit::{SnapshotVisitor, Stop, visit_with};
 use crate::file::FileError;
-use crate::limits::{Budget, LimitError, Limits};
+use crate::limits::{ALLOCATION, Budget, LimitError, Limits};
 
 const BUFFER: usize = 1 << 18;
 
@@ -50,7 +50,7 @@ impl Collector {
     fn text(&mut self, text: &Arc<str>) -> Result<(), LimitError> {
         const OF_PICKLE_AND_PART: usize = 2;
         let is_first = Arc::strong_count(text) <= OF_PICKLE_AND_PART;
-        if is_first { self.budget.charge(text.len() as u64) } else { Ok(()) }
+        if is_first { self.budget.charge(text.len() as u64 + 2 * ALLOCATION) } else { Ok(()) }
     }
 
     fn setting_text(&mut self, setting: &Setting) -> Result<(), LimitError> {
@@ -61,7 +61,7 @@ impl Collector {
     }
 
     fn blocks(&mut self, segment: &Segment) -> Result<(), LimitError> {
-        self.budget.charge(size_of_val(&*segment.blocks) as u64)
+        self.budget.charge(size_of_val(&*segment.blocks) as u64 + ALLOCATION)
     }
 }
 
@@ -104,7 +104,7 @@ impl SnapshotVisitor for Collector {
             self.text(key)?;
             self.setting_text(value)?;
         }
-        self.budget.charge((entry.other.capacity() * size_of::<(Arc<str>, Setting)>()) as u64)?;
+        self.budget.charge((entry.other.capacity() * size_of::<(Arc<str>, Setting)>()) as u64 + ALLOCATION)?;
         match self.snapshot.device_traces.last_mut() {
             Some(history) => Ok(self.budget.push(history, entry)?),
             None => Ok(()),
