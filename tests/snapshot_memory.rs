@@ -236,6 +236,20 @@ fn a_pickle_with_one_large_value_takes_what_it_may_and_no_more() {
     }
 }
 
+/// A string does not count for more than the copies of it that may exist at once.
+#[test]
+fn a_pickle_with_one_string_of_an_eighth_of_the_limit_is_read() {
+    const LIMIT: usize = 256 << 10;
+    let _alone = alone();
+    let length = (LIMIT as u32 / 8).to_le_bytes();
+    for code in [&b"X"[..], b"B", b"\x8b"] {
+        let before = operations("\u{80}\u{4}}('segments']'a'");
+        let pickle = [&before, code, &length, &vec![b'1'; LIMIT / 8], b"u."].concat();
+        let limits = Limits { memory: LIMIT as u64, ..Limits::default() };
+        visit_with(&*pickle, "string.pickle", &mut Tally::default(), limits).unwrap();
+    }
+}
+
 /// Returns pickles with text of so many bytes, or an object with an eighth as many values.
 fn with_a_large_value(size: usize) -> Vec<Vec<u8>> {
     let length = (size as u32).to_le_bytes();
@@ -319,7 +333,7 @@ fn all_lists_are_passed_on_in_pieces() {
     const PARTS: u64 = 2000;
     let _alone = alone();
     let list = |part: &str| [operations("]("), operations(part).repeat(PARTS as usize), operations("e")].concat();
-    let segments = list("}('address'K1'total_size'K1u");
+    let segments = list("}('address'K1'total_size'K1'blocks'](}('size'K1'state''inactive'ueu");
     let entries = list("}('action''alloc''addr'K1'size'K1u");
     let pickle = [
         operations("\u{80}\u{4}}('accelerator'}('devices'](}('kind''host'ueu'segments'"),
@@ -348,11 +362,13 @@ fn a_repeated_list_is_passed_on_once() {
     let _alone = alone();
     let segments = "](}('address'K1'total_size'K1ue";
     let annotations = "](}('stage''START''name''step'ue";
-    let lists = format!("'segments'{segments}'aliases'{segments}'external_annotations'{annotations}");
+    let histories = "](](}('action''alloc''addr'K1'size'K1uee";
+    let lists =
+        format!("'segments'{segments}'aliases'{segments}'external_annotations'{annotations}'device_traces'{histories}");
     let pickle = operations(&["\u{80}\u{4}}(", &lists, &lists, "u."].concat());
     let mut tally = Tally::default();
     visit(&*pickle, "repeated.pickle", &mut tally).unwrap();
-    assert_eq!([tally.segments, tally.aliases, tally.annotations], [1; 3]);
+    assert_eq!([tally.segments, tally.aliases, tally.annotations, tally.entries], [1; 4]);
 }
 
 /// Later elements may refer to parts of earlier ones. Only lists of frames are kept for that.
@@ -360,13 +376,15 @@ fn a_repeated_list_is_passed_on_once() {
 fn parts_that_no_writer_shares_are_forgotten() {
     const ENTRIES: usize = 2000;
     let _alone = alone();
-    let entries = numbered("}('action''snapshot''other'](J0000e\u{94}u", ENTRIES);
-    let before = operations("\u{80}\u{4}}('segments']'device_traces'](](");
-    let limits = Limits { memory: 64 << 10, ..Limits::default() };
-    let mut tally = Tally::default();
-    let pickle = [before, entries, operations("eeu.")].concat();
-    visit_with(&*pickle, "parts.pickle", &mut tally, limits).unwrap();
-    assert_eq!(tally.entries, ENTRIES as u64);
+    for part in ["J0000", "}('line'J0000u"] {
+        let entries = numbered(&["}('action''snapshot''other'](", part, "e\u{94}u"].concat(), ENTRIES);
+        let before = operations("\u{80}\u{4}}('segments']'device_traces'](](");
+        let limits = Limits { memory: 64 << 10, ..Limits::default() };
+        let mut tally = Tally::default();
+        let pickle = [before, entries, operations("eeu.")].concat();
+        visit_with(&*pickle, "parts.pickle", &mut tally, limits).unwrap();
+        assert_eq!(tally.entries, ENTRIES as u64);
+    }
 }
 
 /// The file size is `ACCELERATOR_SNAPSHOT_MIB`, by default two gigabytes.

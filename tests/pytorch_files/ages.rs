@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::{
-    Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop, TraceAction,
-    TraceEntry, visit,
+    Annotation, BlockState, Collector, DeviceNotes, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop,
+    TraceAction, TraceEntry, visit,
 };
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -118,9 +118,11 @@ fn defaults() -> Result<(), Failed> {
     let entry = Dict(vec![("action", Text("alloc")), ("addr", Integer(4096)), ("size", Integer(500))]);
     let oom = Dict(vec![("action", Text("oom")), ("size", Integer(7)), ("device_free", Integer(9))]);
     let snapshot = read(&pickle(&Dict(vec![
+        ("accelerator", Dict(vec![("version", Integer(1)), ("devices", List(vec![Dict(vec![])]))])),
         ("segments", List(vec![segment])),
         ("device_traces", List(vec![List(vec![]), List(vec![entry, oom])])),
     ])))?;
+    assert_eq!(snapshot.notes, [DeviceNotes { memory_fraction: 1.0, ..DeviceNotes::default() }]);
     let [segment] = &*snapshot.segments else { return Err("one segment".into()) };
     assert_eq!((segment.device, segment.stream, segment.pool_id, segment.is_expandable), (0, 0, (0, 0), false));
     assert_eq!(segment.segment_type, PoolKind::Large);
@@ -200,9 +202,14 @@ fn unknown() -> Result<(), Failed> {
         ("table".to_owned(), Setting::Table(vec![("1".to_owned(), 2)])),
     ];
     assert_eq!(snapshot.settings, expected);
-    // Writing the snapshot again keeps the unknown action.
+    // Writing the snapshot again keeps the unknown action, also if another text comes first.
     let mut bytes = Vec::new();
     snapshot.write_to(&mut bytes)?;
+    assert_eq!(read(&bytes)?, snapshot);
+    let mut turned = snapshot.clone();
+    turned.device_traces[0][0].other.rotate_left(1);
+    bytes.clear();
+    turned.write_to(&mut bytes)?;
     assert_eq!(read(&bytes)?, snapshot);
     Ok(())
 }
