@@ -272,7 +272,9 @@ fn with_a_large_value(size: usize) -> Vec<Vec<u8>> {
         many(b"NN\x86q\x000ccollections\nOrderedDict\n](", b"h\x00", b"e\x85R"),
     ];
     // What is in a list of frames is kept.
-    let places = ["", "}('segments'](}('frames'", "}('segments'](}('frames'](}('filename''a''line'"].map(operations);
+    const FRAMES: &str = "}('segments'](}('address'K1'total_size'K1'frames'";
+    let places = [String::new(), FRAMES.to_owned(), format!("{FRAMES}](}}('filename''a''line'")];
+    let places = places.map(|place| operations(&place));
     let pickles = values.iter().flat_map(|value| places.each_ref().map(|place| [place, &value[..], b"ueueu"].concat()));
     pickles.chain(with_a_long_list(size / 8)).map(|operations| [b"\x80\x04", &operations[..], b"."].concat()).collect()
 }
