@@ -31,8 +31,8 @@ fn load(file: &[u8]) -> Result<TrackerStats, String> {
 }
 
 fn check_contents(file: &[u8], stats: &TrackerStats) {
-    // Fields that are ignored may have strings that are not Unicode.
-    let lines = file.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    // Fields that are ignored may have strings that are not Unicode, and the header may have any other fields.
+    let lines = file.split(|byte| *byte == b'\n').skip(1).filter_map(|line| serde_json::from_slice(line).ok());
     let values: Vec<Value> = lines.collect();
     let of_kind = |kind: &str| {
         let kind = Value::from(kind);
