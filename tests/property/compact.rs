@@ -13,7 +13,7 @@ mod programs;
 
 use std::cell::Cell;
 
-use accelerator_conformance::{Call, Faulty, Sim};
+use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{Accelerator, AllocatorConfig, GIB, MIB};
 use proptest::strategy::Strategy;
 
@@ -92,17 +92,43 @@ fn unused_memory_serves_every_stream() {
     machine.finish();
 }
 
-/// A request takes memory that is free in four places, at addresses of its own: one more driver allocation.
+/// A request takes memory that is free in four places, at addresses of its own: one more driver allocation, which ends
+/// when the cache is emptied.
 #[test]
 fn a_range_of_aliases_counts_as_a_driver_allocation() {
-    let mut machine = Machine::new(Sim::new(160 * MIB), 160 * MIB, true);
-    let frees = (1..5).map(|nth| Op::Free { nth });
-    machine.run(&[on(true)].into_iter().chain(vec![allocate(20, 0); 8]).chain(frees).collect::<Vec<_>>());
-    let before = machine.accelerator.allocator().statistics().num_device_alloc;
-    machine.run(&[allocate(80, 0)]);
-    assert_eq!(machine.aliased, 1);
-    assert_eq!(machine.accelerator.allocator().statistics().num_device_alloc, before + 1);
-    machine.finish();
+    let counts = |bytes: u64| {
+        let mut machine = Machine::new(Sim::new(160 * MIB), 160 * MIB, true);
+        let frees = (1..5).map(|nth| Op::Free { nth });
+        machine.run(&[on(true)].into_iter().chain(vec![allocate(20, 0); 8]).chain(frees).collect::<Vec<_>>());
+        machine.run(&[allocate(bytes, 0)]);
+        let aliased = machine.aliased;
+        machine.run(&[vec![Op::Free { nth: 0 }; 5], vec![Op::EmptyCache]].concat());
+        let statistics = machine.accelerator.allocator().statistics();
+        machine.finish();
+        (aliased, statistics.num_device_alloc, statistics.num_device_free)
+    };
+    let ((_, allocated, freed), aliased) = (counts(20), counts(80));
+    assert_eq!(aliased, (1, allocated + 1, freed + 1));
+}
+
+/// Requests need ever other free memory. Addresses that show it are given up before there are too many.
+#[test]
+fn alias_ranges_are_at_most_twice_as_long_as_the_memory() {
+    const BLOCKS: usize = 8;
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Sim::new(BLOCKS as u64 * 20 * MIB), 0, settings).unwrap();
+    let allocate = |mebibytes: u64| device.allocate(mebibytes * MIB, device.default_stream()).unwrap();
+    let mut blocks: Vec<_> = (0..BLOCKS).map(|_| Some(allocate(20))).collect();
+    for chosen in (0..1_u32 << BLOCKS).filter(|chosen| chosen.count_ones() == 4) {
+        let chosen = || (0..BLOCKS).filter(move |nth| chosen >> nth & 1 == 1);
+        chosen().for_each(|nth| blocks[nth] = None);
+        drop(allocate(80));
+        chosen().for_each(|nth| blocks[nth] = Some(allocate(20)));
+        // Each is half as long as the memory. Two more ranges are those of the memory itself.
+        let [reserved, released] = [Call::Reserve, Call::Release].map(|call| device.backend().calls().of(call));
+        assert!(reserved - released <= 4 + 2, "{reserved} ranges, of which {released} were released");
+    }
+    assert!(device.backend().calls().of(Call::Reserve) > 50);
 }
 
 /// `max_split_size_mb` has no effect, so a block of any size is given out and freed without counting as oversize.

@@ -75,3 +75,18 @@ impl Class {
         change(&mut self.active_bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_ends_at_a_power_of_two() {
+        let classes = Classes::new();
+        for size in 1..5000 {
+            let number = (0..).find(|number| 1 << number >= size).unwrap();
+            let class = classes.of(NonZeroU64::new(size).unwrap());
+            assert!(std::ptr::eq(class, &raw const classes.0[number.min(COUNT - 1)].0), "{size}");
+        }
+    }
+}
