@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
-use accelerator_conformance::{Controls, Sim};
+use accelerator_conformance::{Call, Controls, Sim};
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, MIB, MemoryInfo, Snapshot, Statistics,
     Stream,
@@ -205,6 +205,28 @@ fn threads_make_streams_at_once() {
         }
     });
     check_empty(accelerator, Some(THREADS as i64 * 39));
+}
+
+/// Two threads take turns. An event that is complete is used again, whichever of them recorded it.
+#[test]
+fn threads_share_their_events() {
+    let accelerator = device();
+    let (stream, user) = (accelerator.stream(0).unwrap(), accelerator.stream(0).unwrap());
+    let turn = Barrier::new(2);
+    let work = |number| {
+        for round in 0..400 {
+            turn.wait();
+            if round % 2 == number {
+                accelerator.allocate(MIB, stream).unwrap().record_use(user).unwrap();
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| work(0));
+        scope.spawn(|| work(1));
+    });
+    let made = accelerator.backend().calls().of(Call::Event);
+    assert!((1..10).contains(&made), "{made} events");
 }
 
 /// A buffer may be dropped on any thread. Its memory returns to its stream after uses by other streams.
