@@ -378,12 +378,12 @@ fn a_repeated_list_is_passed_on_once() {
 fn parts_that_no_writer_shares_are_forgotten() {
     const ENTRIES: usize = 2000;
     let _alone = alone();
+    let before = operations("\u{80}\u{4}}('segments']'device_traces'](](");
+    let limits = Limits { memory: 64 << 10, ..Limits::default() };
     for part in ["J0000", "}('line'J0000u"] {
         let entries = numbered(&["}('action''snapshot''other'](", part, "e\u{94}u"].concat(), ENTRIES);
-        let before = operations("\u{80}\u{4}}('segments']'device_traces'](](");
-        let limits = Limits { memory: 64 << 10, ..Limits::default() };
         let mut tally = Tally::default();
-        let pickle = [before, entries, operations("eeu.")].concat();
+        let pickle = [&before[..], &entries, &operations("eeu.")].concat();
         visit_with(&*pickle, "parts.pickle", &mut tally, limits).unwrap();
         assert_eq!(tally.entries, ENTRIES as u64);
     }

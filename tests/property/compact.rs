@@ -111,7 +111,7 @@ fn a_range_of_aliases_counts_as_a_driver_allocation() {
     assert_eq!(aliased, (1, allocated + 1, freed + 1));
 }
 
-/// Requests need ever other free memory. Addresses that show it are given up before there are too many.
+/// Each request needs other free memory than the last one. Aliases of it are given up before there are too many.
 #[test]
 fn alias_ranges_are_at_most_twice_as_long_as_the_memory() {
     const BLOCKS: usize = 8;

@@ -182,7 +182,7 @@ fn cycles() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Each list contains the next one. Whatever looks at all of them must not use the stack for each.
+/// Each list contains the next one. What reads all of them must not recurse into each.
 fn nested() -> Result<(), Failed> {
     const LEVELS: usize = 100_000;
     let list = [b"]".repeat(LEVELS), b"a".repeat(LEVELS - 1)].concat();
