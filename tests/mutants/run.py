@@ -8,10 +8,13 @@ file, only mutants whose name has one of them count. The results are in target/m
 mutant; what is there already is not run again.
 
 `cargo mutants` compiles the code and all that needs it for each mutant, which takes longer than the tests do. Here all
-mutants are in one build, and an environment variable chooses one of them (switched.py).
+mutants are in one build, and an environment variable chooses one of them (switched.py). First, each test runs without a
+mutant, to see how long it takes and which functions it calls. A mutant then meets the tests that call its function, the
+shortest first, until one fails.
 """
 
 import collections
+import dataclasses
 import functools
 import itertools
 import json
@@ -20,10 +23,11 @@ import os
 import pathlib
 import random
 import resource
-import select
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import switched
@@ -83,35 +87,48 @@ def processor_time(group):
     return ticks
 
 
-def run(program, arguments, tree, mutant):
-    """Runs a test program. Returns what was wrong: the first test that failed, `timeout`, or `None`."""
+@dataclasses.dataclass(frozen=True)
+class Test:
+    suite: str
+    program: str
+    name: str
+
+
+def tests_in(subject, programs):
+    """All tests but those that are skipped."""
+    for suite, program in programs.items():
+        options = ["--list", *subject.arguments.get(suite, [])]
+        answer = subprocess.run([program, *options], cwd=ROOT / "tests", env=ENVIRONMENT, text=True, capture_output=True)
+        for line in answer.stdout.splitlines():
+            name, _, kind = line.rpartition(": ")
+            if kind == "test" and not any(skipped in name for skipped in subject.skipped):
+                yield Test(suite, program, name)
+
+
+def run(test, tree, variables):
+    """Runs a test. Returns what was wrong: `failed`, `timeout`, or `None`."""
     limits = {resource.RLIMIT_CPU: MOST_SECONDS, resource.RLIMIT_DATA: MOST_MEMORY, resource.RLIMIT_CORE: 0}
     process = subprocess.Popen(
-        [program, *arguments],
+        [test.program, "--exact", test.name],
         cwd=tree / "tests",
-        env={**ENVIRONMENT, switched.VARIABLE: str(mutant)},
-        stdout=subprocess.PIPE,
+        env={**ENVIRONMENT, **variables},
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: [resource.setrlimit(limit, (most, most)) for limit, most in limits.items()],
     )
-    text, used, since = b"", 0, time.monotonic()
+    used, since = 0, time.monotonic()
     try:
         while True:
-            if select.select([process.stdout], [], [], 2)[0]:
-                read = os.read(process.stdout.fileno(), 1 << 16)
-                text += read
-                if not read:
-                    status = process.wait()
-                    break
-            for line in text.decode(errors="replace").splitlines():
-                if line.startswith("test ") and line.endswith("FAILED") and "test result" not in line:
-                    return line.split()[1]
-            now = processor_time(process.pid)
-            if now != used:
-                used, since = now, time.monotonic()
-            elif time.monotonic() - since > MOST_IDLE_SECONDS:
-                return "timeout"
+            try:
+                status = process.wait(2)
+                break
+            except subprocess.TimeoutExpired:
+                now = processor_time(process.pid)
+                if now != used:
+                    used, since = now, time.monotonic()
+                elif time.monotonic() - since > MOST_IDLE_SECONDS:
+                    return "timeout"
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -120,25 +137,35 @@ def run(program, arguments, tree, mutant):
         process.wait()
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         return "timeout"
-    return None if status == 0 else f"ended with {status}"
+    return None if status == 0 else "failed"
 
 
-def outcome(subject, tree, tests, mutant, file):
-    for name, program in tests.items():
-        if name == "compact" and name not in file:
-            continue  # the jobs take long, and show how well this policy does
-        arguments = subject.arguments.get(name, []) + [f"--skip={skipped}" for skipped in subject.skipped]
-        wrong = run(program, arguments, tree, mutant)
-        if wrong:
-            return "timeout" if wrong == "timeout" else "caught", f"{name}: {wrong}"
-    return "missed", ""
-
-
-def tried(subject, tree, tests, mutant):
-    """Returns a mutant, the outcome of its tests, and the seconds that they took."""
+def look(tree, test):
+    """Runs a test without a mutant. Returns it, its seconds, and the functions that it calls."""
     began = time.monotonic()
-    ended = outcome(subject, tree, tests, mutant["id"], mutant["file"])
-    return mutant, *ended, time.monotonic() - began
+    with tempfile.NamedTemporaryFile() as file:
+        wrong = run(test, tree, {switched.REACHED: file.name})
+        reached = {number for (number,) in struct.iter_unpack("=I", file.read())}
+    # Without the record, it must pass. With it, it may use too much memory or time.
+    if wrong:
+        wrong, reached = run(test, tree, {}), None
+    return test, wrong, time.monotonic() - began, reached
+
+
+def tried(tree, tests, function_of, mutant):
+    """Returns a mutant, the outcome of its tests, what caught it, and the seconds that they took."""
+    began = time.monotonic()
+    ended, by = "missed", ""
+    for test, reached in tests:
+        if test.suite == "compact" and "compact" not in mutant["file"]:
+            continue  # the jobs take long, and show how well this policy does
+        if reached is not None and function_of[mutant["id"]] not in reached:
+            continue
+        wrong = run(test, tree, {switched.VARIABLE: str(mutant["id"])})
+        if wrong:
+            ended, by = "timeout" if wrong == "timeout" else "caught", f"{test.suite}: {test.name}"
+            break
+    return mutant, ended, by, time.monotonic() - began
 
 
 def part(mutant):
@@ -177,12 +204,18 @@ def main():
     if not chosen:
         return report(results)
     copy_sources(tree)
-    unviable, left_out = switched.make(tree, subject, chosen, ENVIRONMENT)
-    tests = programs(subject, tree)
-    _, wrong, by, seconds = tried(subject, tree, tests, {"id": 0, "file": "compact"})
-    if wrong != "missed":
-        raise SystemExit(f"without a mutant: {wrong} {by}")
-    print(f"{seconds:6.1f} s  without a mutant", flush=True)
+    unviable, left_out, function_of = switched.make(tree, subject, chosen, ENVIRONMENT)
+    tests = list(tests_in(subject, programs(subject, tree)))
+    # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
+    with multiprocessing.Pool(2) as workers:
+        looked = sorted(workers.imap_unordered(functools.partial(look, tree), tests), key=lambda seen: seen[2])
+    wrong = [f"{test.suite}: {test.name}: {wrong}" for test, wrong, _, _ in looked if wrong]
+    if wrong:
+        raise SystemExit("without a mutant:\n" + "\n".join(wrong))
+    print(f"{sum(seen[2] for seen in looked):6.1f} s  {len(tests)} tests without a mutant; the longest:", flush=True)
+    for test, _, seconds, _ in looked[-20:]:
+        print(f"{seconds:6.1f} s  {test.suite}: {test.name}", flush=True)
+    tests = [(test, reached) for test, _, _, reached in looked]
 
     def note(mutant, ended, by="", seconds=0.0):
         result = {"name": mutant["name"], "outcome": ended, "by": by}
@@ -195,12 +228,11 @@ def main():
     def is_fixed(mutant):
         return mutant["id"] in fixed
 
-    # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
     with file.open("a") as kept, multiprocessing.Pool(2) as workers:
         for mutant in filter(is_fixed, chosen):
             note(mutant, fixed[mutant["id"]])
         running = list(itertools.filterfalse(is_fixed, chosen))
-        for ended in workers.imap_unordered(functools.partial(tried, subject, tree, tests), running):
+        for ended in workers.imap_unordered(functools.partial(tried, tree, tests, function_of), running):
             note(*ended)
     report(results)
 

@@ -36,6 +36,7 @@ SUBJECTS = {
             "any_single_failing_call_leaks_nothing_where",
             "a_thousand_cycles",
             "compact::failing_twice",
+            "compact::streams_that_are_too_many",
             "nothing_is_lost_when_ownership",
             "nothing_is_lost_with_more_threads",
             "paused_memory_is_not_resident",

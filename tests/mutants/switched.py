@@ -7,17 +7,31 @@ import subprocess
 # Which mutant runs; 0 is none.
 VARIABLE = "ACCELERATOR_MUTANT"
 
+# A file that gets the number of each function with mutants that a process calls, as four bytes.
+REACHED = "ACCELERATOR_MUTANTS_REACHED"
+
 CHOSEN = f"""
-pub(crate) fn chosen_mutant() -> u32 {{
-    use std::sync::atomic::{{AtomicU32, Ordering}};
+pub(crate) fn chosen_mutant(function: usize) -> u32 {{
+    use std::sync::atomic::{{AtomicBool, AtomicU32, Ordering}};
+    const RECORDS: u32 = u32::MAX - 1;
     static CHOSEN: AtomicU32 = AtomicU32::new(u32::MAX);
-    let chosen = CHOSEN.load(Ordering::Relaxed);
-    if chosen != u32::MAX {{
+    static REACHED: [AtomicBool; 1 << 16] = [const {{ AtomicBool::new(false) }}; 1 << 16];
+    let mut chosen = CHOSEN.load(Ordering::Relaxed);
+    if chosen == u32::MAX {{
+        let read = std::env::var("{VARIABLE}").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        chosen = if std::env::var_os("{REACHED}").is_some() {{ RECORDS }} else {{ read }};
+        CHOSEN.store(chosen, Ordering::Relaxed);
+    }}
+    if chosen != RECORDS {{
         return chosen;
     }}
-    let read = std::env::var("{VARIABLE}").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    CHOSEN.store(read, Ordering::Relaxed);
-    read
+    if !REACHED[function].swap(true, Ordering::Relaxed) {{
+        let file = std::env::var_os("{REACHED}").map(|path| std::fs::OpenOptions::new().append(true).open(path));
+        if let Some(Ok(mut file)) = file {{
+            let _ = std::io::Write::write(&mut file, &(function as u32).to_ne_bytes());
+        }}
+    }}
+    0
 }}
 """
 
@@ -47,7 +61,8 @@ def body_of(text, start, end):
 class File:
     """A source file with its mutants."""
 
-    def __init__(self, path, mutants):
+    def __init__(self, path, mutants, first):
+        """The functions are numbered from `first` on."""
         self.path = path
         self.original = path.read_text()
         lines = self.original.splitlines(keepends=True)
@@ -67,6 +82,11 @@ class File:
             if any(outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1] for outer in functions):
                 self.left_out += [mutant for mutant, _, _ in functions.pop(inner)]
         self.functions = functions
+        self.first = first
+
+    def number(self, begin):
+        """The number of the function whose body begins there."""
+        return self.first + sorted(begins for begins, _ in self.functions).index(begin)
 
     def write(self, unviable):
         """Writes the file without the mutants that do not compile."""
@@ -83,7 +103,7 @@ class File:
             viable = [mutant for mutant in mutants if mutant[0]["id"] not in unviable]
             if not viable:
                 continue
-            add(self.original[done:begin] + " match crate::chosen_mutant() {\n")
+            add(f"{self.original[done:begin]} match crate::chosen_mutant({self.number(begin)}) {{\n")
             for mutant, start, end in viable:
                 first = line
                 changed = self.original[begin:start] + mutant["replacement"] + self.original[end:finish]
@@ -107,11 +127,14 @@ def mutants_at(tree, files, span):
 
 
 def make(tree, subject, mutants, environment):
-    """Puts the mutants into the tree. Returns the numbers of those that do not compile, and those left out."""
+    """Puts the mutants into the tree. Returns those that do not compile, those left out, and the others' functions."""
     by_file = {}
     for mutant in mutants:
         by_file.setdefault(mutant["file"], []).append(mutant)
-    files = {name: File(tree / name, mutants) for name, mutants in by_file.items()}
+    files, functions = {}, 0
+    for name, mutants in by_file.items():
+        files[name] = File(tree / name, mutants, functions)
+        functions += len(files[name].functions)
     library = tree / subject.sources / "lib.rs"
     # These lints come only after what `cargo check` does.
     library.write_text("#![allow(arithmetic_overflow, unconditional_panic)]\n" + library.read_text() + CHOSEN)
@@ -138,4 +161,10 @@ def make(tree, subject, mutants, environment):
         unviable |= found
         print(f"{len(unviable)} do not compile", flush=True)
     left_out = {mutant["id"] for file in files.values() for mutant in file.left_out}
-    return unviable, left_out
+    function_of = {
+        mutant["id"]: file.number(begin)
+        for file in files.values()
+        for (begin, _), mutants in file.functions.items()
+        for mutant, _, _ in mutants
+    }
+    return unviable, left_out, function_of

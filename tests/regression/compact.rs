@@ -132,3 +132,57 @@ fn a_request_waits_on_the_device_for_all_streams_that_freed_memory() {
     let calls = device.backend().calls();
     assert_eq!((calls.of(Call::Wait), calls.of(Call::WaitHost)), (2, 0));
 }
+
+/// Ends of epochs were numbered beyond the last stream, which overflowed. So did the numbers of lists in a check.
+#[test]
+fn streams_that_are_too_many_to_share_memory_have_their_own() {
+    const MOST: usize = 65_535;
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Sim::new(4096 * GIB), 0, settings).unwrap();
+    let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+    let _guard = pool.use_pool();
+    let freed_on = |stream| device.allocate(1, stream).unwrap().ptr();
+    for _ in 0..MOST {
+        freed_on(device.dedicated_stream(0).unwrap());
+    }
+    let segments = || pool.snapshot().segments.len();
+    let shared = segments();
+    let [one, other] = [(); 2].map(|()| device.dedicated_stream(0).unwrap());
+    let places = [one, other].map(freed_on);
+    assert_eq!(segments(), shared + 2);
+    assert_ne!(places[0], places[1]);
+    assert_eq!([one, other].map(freed_on), places);
+    #[cfg(debug_assertions)]
+    device.allocator().check();
+}
+
+/// A mutant used the addresses of memory that had gone back never again. No test saw it.
+#[test]
+fn addresses_at_the_end_of_a_range_are_used_again() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Sim::new(GIB), 0, settings).unwrap();
+    let stream = device.default_stream();
+    let _live = device.allocate(20 * MIB, stream).unwrap();
+    let places = [(); 3].map(|()| {
+        device.allocator().empty_cache().unwrap();
+        device.allocate(30 * MIB, stream).unwrap().ptr()
+    });
+    assert_eq!(places, [places[0]; 3]);
+}
+
+/// A mutant waited on the host to give memory back, which would end the capture. No test saw it.
+#[test]
+fn a_captured_stream_waits_for_nothing_that_could_go_back() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB).without_second_mappings()), 0, settings).unwrap();
+    let (driver, stream) = (device.backend(), device.default_stream());
+    let [first, live] = [50, 20].map(|mib| device.allocate(mib * MIB, stream).unwrap());
+    drop(first);
+    driver.set_capturing(stream.native(), true);
+    let refused = device.allocate(60 * MIB, stream).map(drop);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert_eq!(driver.calls().of(Call::WaitHost), 0);
+    driver.set_capturing(stream.native(), false);
+    drop(device.allocate(60 * MIB, stream).unwrap());
+    drop(live);
+}

@@ -50,6 +50,22 @@ fn a_wait_for_pinned_memory_that_fails_twice_reports_the_copy_that_failed() {
     pinned.bytes_mut().unwrap().fill(1);
 }
 
+/// A mutant took a copy for over when the wait for it failed. No test saw it.
+#[test]
+fn pinned_memory_is_waited_for_again_after_a_wait_that_failed() {
+    let device = device();
+    let stream = device.stream(0).unwrap();
+    let mut pinned = device.allocate_host(MIB).unwrap();
+    let mut buffer = device.allocate(MIB, stream).unwrap();
+    device.backend().hold(stream.native());
+    buffer.copy_from_pinned(0, &pinned, 0..MIB, stream).unwrap();
+    for _ in 0..2 {
+        device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
+        pinned.bytes_mut().map(drop).unwrap_err();
+    }
+    pinned.bytes_mut().unwrap().fill(1);
+}
+
 /// Other failures are no lack of memory. A mutant took them for one, and no test saw it.
 #[test]
 fn the_history_tells_of_a_refusal_only_where_memory_is_missing() {

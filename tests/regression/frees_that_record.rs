@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use accelerator_conformance::{Call, Faulty, Sim};
+use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, CaptureMode, Graph, MIB, MemPoolId, MemPoolRequests, Stream,
 };
@@ -169,6 +169,9 @@ fn a_copy_overwrites_nothing_that_one_reads_during_which_a_capture_began() {
     let end = hold_up(device, stream);
     let read = || target.copy_from_pinned(0, &pinned, 0..4096, stream).unwrap();
     a_capture_begins_during(device, stream, read).capture_end().unwrap();
+    let mut reader = device.allocate(4096, other).unwrap();
+    reader.copy_from_pinned(0, &pinned, 0..4096, other).unwrap();
+    assert_eq!(device.backend().calls().of(Call::Wait), 0, "copies that read need no order");
     source.copy_to_pinned(0..4096, &mut pinned, 0, other).unwrap();
     thread::sleep(Duration::from_millis(20)); // in which a copy that waits for nothing is over
     end.send(()).unwrap();

@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("graph_pools::a_capture_may_give_back_what_released_pools_have_if_its_mode_says_so", given_back),
         Trial::test("graph_pools::a_use_beside_a_capture_is_waited_for_after_it", beside),
         Trial::test("graph_pools::a_route_that_a_filter_ends_serves_no_request", ended_route),
+        Trial::test("graph_pools::no_checkpoint_waits_while_its_stream_is_captured", checkpoint_in_a_capture),
     ]
 }
 
@@ -106,5 +107,25 @@ fn ended_route() -> Result<(), Failed> {
     assert_eq!((old.uses(), young.uses()), (1, 1));
     assert_eq!([old, young].map(|pool| pool.snapshot().segments.len()), [0, 0]);
     assert_eq!(allocator.snapshot().segments.len(), 1);
+    Ok(())
+}
+
+fn checkpoint_in_a_capture() -> Result<(), Failed> {
+    let device = device("")?;
+    let (allocator, own, user) = (device.allocator(), device.stream(0)?, device.stream(0)?);
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    let guard = pool.use_pool();
+    let used = device.allocate(20 * MIB, own)?;
+    drop(guard);
+    used.record_use(user)?;
+    device.backend().hold(user.native());
+    drop(used);
+    let mut graph = Graph::new(device)?;
+    graph.capture_begin(own, None, CaptureMode::default())?;
+    let refused = allocator.checkpoint_pool(pool.id()).map(drop);
+    assert!(matches!(refused, Err(Error::MemPool { .. })), "{refused:?}");
+    graph.capture_end()?;
+    allocator.checkpoint_pool(pool.id())?;
+    assert_eq!(allocator.statistics().active_bytes.all.current, 0, "it waited");
     Ok(())
 }

@@ -78,10 +78,10 @@ fn fragmented() -> Result<(), Failed> {
 fn in_pieces() -> Result<(), Failed> {
     for settings in ["", "policy:compact"] {
         let device = device(Sim::new(40 * MIB), settings)?;
-        let [_first, second, _third, fourth] = [(); 4].map(|()| device.allocate(MIB / 2, device.default_stream()));
+        let [_first, second, _third, fourth] = [(); 4].map(|()| device.allocate(MIB / 2 - 12, device.default_stream()));
         drop((second?, fourth?));
-        let report = refused(device, 64)?;
-        assert_eq!(report.allocated, MIB);
+        let report = refused(device, 63)?;
+        assert_eq!((report.allocated, report.rounding, report.segment), (MIB, 24, 64 * MIB), "{settings}");
         assert!((MIB..=report.reserved - MIB).contains(&report.in_pieces), "{settings}: {}", report.in_pieces);
     }
     Ok(())

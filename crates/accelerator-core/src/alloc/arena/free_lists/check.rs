@@ -11,7 +11,7 @@ impl FreeLists {
     /// If anything is wrong.
     pub(in crate::alloc::arena) fn check(&self, blocks: &Blocks) -> Visited<State> {
         let mut visited = Visited::none_of(blocks);
-        for (owner, lists) in (0..).zip(std::iter::once(&self.first).chain(&self.others)) {
+        for (lists, owner) in std::iter::once(&self.first).chain(&self.others).zip(0..) {
             for pool in [PoolKind::Small, PoolKind::Large] {
                 lists[pool as usize].check(blocks, |id| {
                     visited.visit(id, State::Free);

@@ -129,7 +129,7 @@ impl Owners {
     ) -> Vec<(Owner, StreamId, u32)> {
         self.due = false;
         let mut ended = Vec::new();
-        for (number, state) in (0..).zip(&mut self.all) {
+        for (state, number) in self.all.iter_mut().zip(0..) {
             let freed = std::mem::take(&mut state.freed);
             if state.is_open && (all || freed >= reserved / EPOCH) && may(number) {
                 ended.push((number, state.stream, state.epoch));

@@ -73,3 +73,32 @@ fn an_alias_takes_the_end_of_one_chunk_whole_chunks_and_the_start_of_a_last_one(
         assert_eq!((found.tail, found.ends_in_head), (tail.map_or(0, |(len, _)| len), missing > 0), "{size} bytes");
     }
 }
+
+/// Lays out an alias for 10 MiB: a chunk of 4 MiB, a part of another one, and new chunks for the missing 4 MiB.
+/// Returns the bytes of its parts, and those of the new chunks.
+fn laid_out(ends_in_head: bool, effort: Effort) -> (Vec<Range<u64>>, u64) {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    compact.chunks[PoolKind::Large as usize].extend([(100 * MIB, 4 * MIB), (200 * MIB, 20 * MIB)]);
+    compact.costs.count(5000 * MIB);
+    compact.costs.reserved = 5100 * MIB;
+    let request = Request { requested: 10 * MIB, size: 10 * MIB, pool: PoolKind::Large };
+    let driver = Abilities::Chunks { granularity: 2 * MIB, maps_twice: true, waits: true };
+    let miss = Miss { request: &request, owner: 0, driver, effort };
+    let costs = compact.costs.with(request.requested);
+    let planner = Planner { compact: &compact, miss, granularity: 2 * MIB, costs, usable: &[] };
+    let (tail, chunks) =
+        if ends_in_head { (0, vec![100 * MIB, 200 * MIB]) } else { (2 * MIB, vec![200 * MIB, 100 * MIB]) };
+    let alias = planner.laid_out(Candidate { tail, chunks, ends_in_head, missing: 4 * MIB, left_over: 0 });
+    assert_eq!(alias.behind, if ends_in_head { 1 } else { 2 });
+    (alias.parts.iter().map(|part| part.from..part.to).collect(), alias.made.iter().sum())
+}
+
+#[test]
+fn new_chunks_between_others_are_exactly_as_long_as_needed() {
+    for effort in [Effort::LongRun, Effort::Exact] {
+        assert_eq!(laid_out(true, effort), (vec![0..4 * MIB, 0..2 * MIB], 4 * MIB));
+        let (parts, made) = laid_out(false, effort);
+        assert_eq!(parts, [18 * MIB..20 * MIB, 0..4 * MIB]);
+        assert_eq!(made > 4 * MIB, effort == Effort::LongRun, "at the end, they may be longer: {made}");
+    }
+}
