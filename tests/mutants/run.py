@@ -10,7 +10,7 @@ mutant; what is there already is not run again.
 `cargo mutants` compiles the code and all that needs it for each mutant, which takes longer than the tests do. Here all
 mutants are in one build, and an environment variable chooses one of them (switched.py). First, each test runs without a
 mutant, to see how long it takes and which functions it calls. A mutant then meets the tests that call its function, the
-shortest first, until one fails.
+shortest first, until one fails. The long tests wait until all mutants have met the others.
 """
 
 import collections
@@ -23,6 +23,7 @@ import os
 import pathlib
 import random
 import resource
+import select
 import signal
 import struct
 import subprocess
@@ -51,6 +52,9 @@ ENVIRONMENT = {
 MOST_SECONDS = 30
 MOST_IDLE_SECONDS = 20
 MOST_MEMORY = 4 << 30
+
+# A test is long if it takes more seconds than this.
+LONG_SECONDS = 1
 
 
 def listed(name, subject, shard):
@@ -115,26 +119,25 @@ def run(test, tree, variables):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=lambda: [resource.setrlimit(limit, (most, most)) for limit, most in limits.items()],
     )
+    ended = os.pidfd_open(process.pid)
     used, since = 0, time.monotonic()
     try:
-        while True:
-            try:
-                status = process.wait(2)
-                break
-            except subprocess.TimeoutExpired:
-                now = processor_time(process.pid)
-                if now != used:
-                    used, since = now, time.monotonic()
-                elif time.monotonic() - since > MOST_IDLE_SECONDS:
-                    return "timeout"
+        for limit, most in limits.items():
+            resource.prlimit(process.pid, limit, (most, most))
+        while not select.select([ended], [], [], 2)[0]:
+            now = processor_time(process.pid)
+            if now != used:
+                used, since = now, time.monotonic()
+            elif time.monotonic() - since > MOST_IDLE_SECONDS:
+                return "timeout"
     finally:
+        os.close(ended)
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        process.wait()
+        status = process.wait()
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         return "timeout"
     return None if status == 0 else "failed"
@@ -215,7 +218,9 @@ def main():
     print(f"{sum(seen[2] for seen in looked):6.1f} s  {len(tests)} tests without a mutant; the longest:", flush=True)
     for test, _, seconds, _ in looked[-20:]:
         print(f"{seconds:6.1f} s  {test.suite}: {test.name}", flush=True)
-    tests = [(test, reached) for test, _, _, reached in looked]
+    stages = [[], []]
+    for test, _, seconds, reached in looked:
+        stages[seconds > LONG_SECONDS].append((test, reached))
 
     def note(mutant, ended, by="", seconds=0.0):
         result = {"name": mutant["name"], "outcome": ended, "by": by}
@@ -232,8 +237,16 @@ def main():
         for mutant in filter(is_fixed, chosen):
             note(mutant, fixed[mutant["id"]])
         running = list(itertools.filterfalse(is_fixed, chosen))
-        for ended in workers.imap_unordered(functools.partial(tried, tree, tests, function_of), running):
-            note(*ended)
+        for number, tests in enumerate(stages, 1):
+            meet = functools.partial(tried, tree, tests, function_of)
+            passed = []
+            for mutant, ended, by, seconds in workers.imap_unordered(meet, running):
+                if ended == "missed" and number < len(stages):
+                    passed.append(mutant)
+                    print(f"{seconds:6.1f} s  so far    {mutant['name']}", flush=True)
+                else:
+                    note(mutant, ended, by, seconds)
+            running = passed
     report(results)
 
 

@@ -3,6 +3,7 @@
 use accelerator_conformance::{Call, Controls, Faulty};
 use accelerator_core::{
     Accelerator, AllocatorConfig, ContextsOf, DriverErrorKind, Error, EventFlags, HistoryAction, MIB, Recording,
+    SharingProblem,
 };
 use accelerator_host::Host;
 
@@ -64,6 +65,20 @@ fn pinned_memory_is_waited_for_again_after_a_wait_that_failed() {
         pinned.bytes_mut().map(drop).unwrap_err();
     }
     pinned.bytes_mut().unwrap().fill(1);
+}
+
+/// A mutant took that for any failure of the driver. No test saw it.
+#[test]
+fn memory_that_the_driver_does_not_export_cannot_be_shared() {
+    for kind in [DriverErrorKind::Unsupported, DriverErrorKind::Other] {
+        let device = device();
+        let mut buffer = device.allocate(MIB, device.default_stream()).unwrap();
+        device.backend().fail_next(Call::Export, kind);
+        let refused = buffer.share().map(drop).unwrap_err();
+        let is_unsupported = matches!(refused, Error::Sharing { problem: SharingProblem::Unsupported(_), .. });
+        assert_eq!(is_unsupported, kind == DriverErrorKind::Unsupported, "{refused}");
+        buffer.share().unwrap();
+    }
 }
 
 /// Other failures are no lack of memory. A mutant took them for one, and no test saw it.

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
-use accelerator_core::{BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolOptions, OutOfMemoryCause};
+use accelerator_core::{
+    BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
+    OutOfMemoryCause,
+};
 use libtest_mimic::{Failed, Trial};
 
 use super::device;
@@ -18,6 +21,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::under_compact_a_request_gets_the_last_bytes_of_the_device", last_bytes),
         Trial::test("allocator::callbacks_are_asked_for_the_largest_request_and_for_no_larger_one", largest),
         Trial::test("allocator::pools_help_out_only_while_they_are_told_to", helping_pools),
+        Trial::test("allocator::pools_that_are_gone_help_nobody_out", gone_pools),
+        Trial::test("allocator::garbage_is_collected_until_just_enough_has_gone_back", garbage),
+        Trial::test("allocator::a_history_that_nobody_recorded_has_the_settings", unrecorded),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
     ]
 }
@@ -160,6 +166,48 @@ fn helping_pools() -> Result<(), Failed> {
             Err(Error::OutOfMemory(report)) => assert_eq!((helps, report.cause), (false, OutOfMemoryCause::Device)),
             Err(error) => return Err(error.into()),
         }
+    }
+    Ok(())
+}
+
+fn gone_pools() -> Result<(), Failed> {
+    let device = device(Sim::new(40 * MIB), "")?;
+    let (allocator, stream, pool) = (device.allocator(), device.default_stream(), MemPoolId::next_user());
+    allocator.retain_pool(pool)?;
+    allocator.set_pool_use_on_oom(pool, true)?;
+    let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::ThisThread)?;
+    drop(device.allocate(24 * MIB, stream)?);
+    allocator.end_allocate_to_pool(route);
+    allocator.release_pool(pool)?;
+    let buffer = device.allocate(24 * MIB, stream)?;
+    assert_eq!(allocator.statistics().num_alloc_retries, 1, "the memory went back first");
+    assert_eq!(allocator.pool_snapshot(MemPoolId::DEFAULT).segments.len(), 1);
+    drop(buffer);
+    Ok(())
+}
+
+fn garbage() -> Result<(), Failed> {
+    let device = device(Sim::new(200 * MIB), "garbage_collection_threshold:0.5")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    allocator.set_memory_fraction(0.5)?;
+    let [old, mut young, youngest] = [20, 30, 20].map(|mib| device.allocate(mib * MIB, stream));
+    drop(old?);
+    for _ in 0..10 {
+        drop(young?);
+        young = device.allocate(30 * MIB, stream);
+    }
+    drop((young?, youngest?));
+    // All of that is 20 MiB over the threshold.
+    let _large = device.allocate(36 * MIB, stream)?;
+    let segments = allocator.snapshot().segments.into_iter().map(|segment| segment.total_size / MIB);
+    assert_eq!(segments.collect::<Vec<_>>(), [30, 20, 36]);
+    Ok(())
+}
+
+fn unrecorded() -> Result<(), Failed> {
+    for settings in ["", "max_split_size_mb:64"] {
+        let device = device(Sim::new(40 * MIB), settings)?;
+        assert_eq!(device.allocator().history().settings, device.allocator().config());
     }
     Ok(())
 }

@@ -56,7 +56,9 @@ fn a_segment_is_made_for_later_requests_too_unless_memory_is_short() {
     let size = |compact: &Compact, mib: u64, effort, largest| {
         let request = request(mib * MIB);
         let miss = Miss { request: &request, owner: 0, driver: Abilities::Segments { largest }, effort };
-        compact.segment_size(miss, &compact.costs, largest) / MIB
+        let bytes = compact.segment_size(miss, &compact.costs, largest);
+        assert_eq!(bytes % MIB, 0, "{mib} MiB");
+        bytes / MIB
     };
     let (mut compact, all) = (compact(), u64::MAX);
     assert_eq!([1, 16, 17].map(|mib| size(&compact, mib, Effort::LongRun, all)), [16, 16, 18]);
