@@ -65,6 +65,22 @@ fn emptying_the_cache_reports_an_event_that_cannot_be_recorded() {
     assert_eq!(device.backend().used(), 0);
 }
 
+/// A mutant went on with the next stream, and forgot the failure. No test saw it.
+#[test]
+fn emptying_the_cache_reports_a_wait_that_failed_for_one_of_two_streams() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
+    for stream in [(); 2].map(|()| device.stream(0).unwrap()) {
+        let buffer = device.allocate(20 * MIB, stream).unwrap();
+        device.backend().hold(stream.native());
+        drop(buffer);
+    }
+    device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
+    assert!(matches!(device.allocator().empty_cache(), Err(Error::Driver { .. })));
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}
+
 /// Memory was made in one address range after another, all too short for the request, until the device was full.
 #[test]
 fn a_request_longer_than_any_address_range_takes_no_memory() {

@@ -238,6 +238,37 @@ fn a_checkpoint_with_a_gap_is_restored_when_the_gap_is_filled() {
     drop(route);
 }
 
+/// A mutant freed all allocations when the memory of one was gone, and another refused a checkpoint with all of its
+/// memory. No test saw it.
+#[test]
+fn a_checkpoint_is_refused_only_if_memory_of_its_own_is_gone() {
+    for (before, is_refused) in [(true, false), (false, true)] {
+        let device = device(Sim::new(GIB), EXPANDABLE);
+        let (allocator, stream) = (device.allocator(), device.default_stream());
+        let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
+        let _route = pool.use_pool_for(MemPoolRequests::All).unwrap();
+        let allocate = |mib: u64| allocator.allocate(NonZeroU64::new(mib * MIB).unwrap(), stream).unwrap();
+        let [first, second, third] = [20, 40, 60].map(allocate);
+        let give_back = |block| {
+            allocator.free(block).unwrap();
+            pool.trim().unwrap();
+        };
+        let checkpoint = || allocator.checkpoint_pool(pool.id()).unwrap();
+        let checkpoint = if before {
+            give_back(third);
+            checkpoint()
+        } else {
+            let checkpoint = checkpoint();
+            give_back(third);
+            checkpoint
+        };
+        match allocator.restore_pool(&checkpoint, vec![first, second]) {
+            Ok(allocations) => assert_eq!((allocations.len(), is_refused), (2, false)),
+            Err(refused) => assert_eq!((refused.allocations.len(), is_refused), (2, true), "{refused}"),
+        }
+    }
+}
+
 /// Each time that another thread took the free memory next to pages that were being mapped, more pages were mapped, all
 /// for one charge.
 #[test]

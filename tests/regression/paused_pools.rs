@@ -39,6 +39,23 @@ pub(crate) fn check(buffer: &Buffer<Failing>, value: u8) {
     assert!(bytes.iter().all(|byte| *byte == value), "{} instead of {value}", bytes[0]);
 }
 
+/// Mutants told of no progress, and kept the pages of a resume that failed. No test saw it.
+#[test]
+fn a_pause_tells_how_far_it_is_and_a_resume_that_fails_gives_its_pages_back() {
+    let device = device();
+    let pool = pausable(device);
+    let buffers = [filled(device, &pool, 1), filled(device, &pool, 2)];
+    let mut told = Vec::new();
+    let kept = pool.pause_with(Keep::Host, &mut |progress| told.push((progress.done, progress.total))).unwrap();
+    assert!(told.is_sorted() && told.last() == Some(&(kept.bytes, kept.bytes)), "{told:?}");
+    let used = device.backend().used();
+    device.backend().fail_next(Call::Copy, DriverErrorKind::Other);
+    assert!(pool.resume().is_err());
+    assert_eq!((device.backend().used(), pool.is_paused()), (used, true));
+    let _ = pool.resume().unwrap();
+    buffers.iter().zip([1, 2]).for_each(|(buffer, value)| check(buffer, value));
+}
+
 #[test]
 fn paused_memory_that_could_not_leave_is_given_up_once() {
     let device = device();

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
-    BlockState, DevicePtr, DriverErrorKind, Error, MIB, MemPool, MemPoolId, MemPoolOptions, MemPoolRequests,
-    OutOfMemoryCause,
+    BlockState, ContextsOf, DevicePtr, DriverErrorKind, Error, HistoryAction, MIB, MemPool, MemPoolId, MemPoolOptions,
+    MemPoolRequests, OutOfMemoryCause, Recording, TraceAction,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -24,6 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::pools_that_are_gone_help_nobody_out", gone_pools),
         Trial::test("allocator::garbage_is_collected_until_just_enough_has_gone_back", garbage),
         Trial::test("allocator::a_history_that_nobody_recorded_has_the_settings", unrecorded),
+        Trial::test("allocator::under_compact_segments_and_entries_have_their_streams", streams_under_compact),
+        Trial::test("allocator::a_history_tells_of_which_pool_a_snapshot_was_taken", snapshot_of_a_pool),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
     ]
 }
@@ -171,18 +173,19 @@ fn helping_pools() -> Result<(), Failed> {
 }
 
 fn gone_pools() -> Result<(), Failed> {
-    let device = device(Sim::new(40 * MIB), "")?;
-    let (allocator, stream, pool) = (device.allocator(), device.default_stream(), MemPoolId::next_user());
-    allocator.retain_pool(pool)?;
-    allocator.set_pool_use_on_oom(pool, true)?;
-    let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::ThisThread)?;
-    drop(device.allocate(24 * MIB, stream)?);
-    allocator.end_allocate_to_pool(route);
-    allocator.release_pool(pool)?;
-    let buffer = device.allocate(24 * MIB, stream)?;
-    assert_eq!(allocator.statistics().num_alloc_retries, 1, "the memory went back first");
-    assert_eq!(allocator.pool_snapshot(MemPoolId::DEFAULT).segments.len(), 1);
-    drop(buffer);
+    for (settings, retries) in [("", 1), ("policy:compact", 0)] {
+        let device = device(Sim::new(40 * MIB), settings)?;
+        let (allocator, stream, pool) = (device.allocator(), device.default_stream(), MemPoolId::next_user());
+        allocator.retain_pool(pool)?;
+        allocator.set_pool_use_on_oom(pool, true)?;
+        let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::ThisThread)?;
+        drop(device.allocate(24 * MIB, stream)?);
+        allocator.end_allocate_to_pool(route);
+        allocator.release_pool(pool)?;
+        let _buffer = device.allocate(24 * MIB, stream)?;
+        assert_eq!(allocator.statistics().num_alloc_retries, retries, "{settings}: the memory went back before");
+        assert_eq!(allocator.pool_snapshot(MemPoolId::DEFAULT).segments.len(), 1);
+    }
     Ok(())
 }
 
@@ -201,6 +204,36 @@ fn garbage() -> Result<(), Failed> {
     let _large = device.allocate(36 * MIB, stream)?;
     let segments = allocator.snapshot().segments.into_iter().map(|segment| segment.total_size / MIB);
     assert_eq!(segments.collect::<Vec<_>>(), [30, 20, 36]);
+    Ok(())
+}
+
+fn snapshot_of_a_pool() -> Result<(), Failed> {
+    let device = device(Sim::new(40 * MIB), "")?;
+    let allocator = device.allocator();
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: None }));
+    pool.snapshot();
+    allocator.snapshot();
+    let entries = allocator.history().entries.into_iter();
+    let taken =
+        entries.filter(|entry| entry.action == HistoryAction::Trace(TraceAction::Snapshot)).map(|entry| entry.mem_pool);
+    assert_eq!(taken.collect::<Vec<_>>(), [pool.id(), MemPoolId::DEFAULT]);
+    Ok(())
+}
+
+fn streams_under_compact() -> Result<(), Failed> {
+    for sim in [Sim::new(80 * MIB), Sim::new(80 * MIB).without_virtual_memory()] {
+        let device = device(sim, "policy:compact")?;
+        let (allocator, streams) = (device.allocator(), [device.stream(0)?, device.stream(0)?]);
+        allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: None }));
+        let _buffers = streams.map(|stream| device.allocate(24 * MIB, stream));
+        let expected = streams.map(|stream| stream.id());
+        let segments = allocator.snapshot().segments.into_iter();
+        assert_eq!(segments.map(|segment| segment.stream).collect::<Vec<_>>(), expected);
+        let entries = allocator.history().entries.into_iter();
+        let allocated = entries.filter(|entry| entry.action == HistoryAction::Trace(TraceAction::Alloc));
+        assert_eq!(allocated.map(|entry| entry.stream).collect::<Vec<_>>(), expected);
+    }
     Ok(())
 }
 

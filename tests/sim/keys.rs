@@ -120,8 +120,16 @@ fn kept_pools() -> Result<(), Failed> {
         }
         allocator.release_pool(pool)?;
     }
-    let unknown = device("")?.allocator().keep_pool_for_graphs(MemPoolId::new(0, 8));
+    let device = device("")?;
+    let unknown = device.allocator().keep_pool_for_graphs(MemPoolId::new(0, 8));
     assert!(matches!(unknown, Err(Error::MemPool { .. })));
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    for (pool, problem) in
+        [(pool.id(), "has no use that `retain_pool` added"), (MemPoolId::new(0, 8), "does not exist")]
+    {
+        let Err(refused) = device.allocator().release_pool(pool) else { return Err("nobody retained it".into()) };
+        assert!(refused.to_string().contains(problem), "{refused}");
+    }
     Ok(())
 }
 

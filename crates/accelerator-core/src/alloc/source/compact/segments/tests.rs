@@ -69,6 +69,7 @@ fn a_segment_is_made_for_later_requests_too_unless_memory_is_short() {
     compact.costs.room = 10_000 * MIB;
     assert_eq!([1, 3, 17].map(|mib| size(&compact, mib, Effort::LongRun, all)), [2, 10, 17]);
     assert_eq!([1, 3, 17].map(|mib| size(&compact, mib, Effort::Exact, all)), [2, 3, 17]);
+    assert_eq!(size(&compact, 3, Effort::LongRun, 5 * MIB + 5), 5);
     add(&mut compact, 100, SegmentKind::Shared);
     add(&mut compact, 100, SegmentKind::Separate);
     assert_eq!(size(&compact, 1, Effort::LongRun, all), 20, "a fifth of what small requests have");
