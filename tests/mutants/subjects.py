@@ -11,7 +11,8 @@ class Subject:
     tests: list
     # Tests in the package `accelerator-tests`, for what the first ones miss.
     further: list
-    arguments: dict = dataclasses.field(default_factory=dict)
+    # Of these suites, only the tests whose names have one of these parts.
+    parts: dict = dataclasses.field(default_factory=dict)
     skipped: tuple = ()
 
     @property
@@ -24,9 +25,9 @@ SUBJECTS = {
         package="accelerator-core",
         built=["--package", "accelerator-core", "--package", "accelerator-mutants", "--lib", "--test", "mutants_*"],
         tests=["accelerator_core", "adversary", "property", "limits", "sim", "host", "concurrency"],
-        further=["regressions", "recording", "facade", "conformance", "parity", "compact"],
-        # Only the cases on the simulated device, and small jobs.
-        arguments={"conformance": ["sim::"], "compact": ["models"]},
+        further=["regressions", "recording", "facade", "conformance", "parity", "history", "snapshot", "compact"],
+        # Of the jobs, only the small ones.
+        parts={"conformance": ["sim::", "host::"], "compact": ["models"]},
         # Three do not fit into the limits, and one needs shrinking, which is off. The others take most of the time.
         skipped=(
             "a_large_reservation_costs_nothing",

@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("hostile::shared_parts_do_not_unfold", bombs),
         Trial::test("hostile::long_texts_are_not_copied", long_texts),
         Trial::test("hostile::long_names_are_not_copied", long_names),
+        Trial::test("hostile::an_action_too_long_to_be_kept_was_another_one_when_read_again", long_action),
         Trial::test("hostile::long_names_of_a_tracker_are_not_copied", long_names_of_a_tracker),
         Trial::test("hostile::large_parts_are_looked_at_once", large),
         Trial::test("hostile::pairs_are_not_copied_again_and_again", copied_pairs),
@@ -74,6 +75,15 @@ fn long_texts() -> Result<(), Failed> {
     let before = operations("}('accelerator'}('version'K\u{1}'devices'](}('notes'](");
     let refused = refusal(&pickle(&[&megabyte, b"0", &before, &notes, &operations("eueu'segments']u")]));
     assert!(refused.contains("its contents take more than 107."), "{refused}");
+    Ok(())
+}
+
+fn long_action() -> Result<(), Failed> {
+    let before = operations("}('segments']'device_traces'](](");
+    let snapshot = read(&pickle(&[&megabyte(), b"0", &before, &operations("}('action'h0u"), b"eeu"]))?;
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes)?;
+    assert_eq!(read(&bytes)?, snapshot);
     Ok(())
 }
 

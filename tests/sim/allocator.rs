@@ -1,5 +1,6 @@
 //! The allocator on the simulated device, where a test can say what the driver has to do.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::pools_that_are_gone_help_nobody_out", gone_pools),
         Trial::test("allocator::garbage_is_collected_until_just_enough_has_gone_back", garbage),
         Trial::test("allocator::a_history_that_nobody_recorded_has_the_settings", unrecorded),
+        Trial::test("allocator::a_free_segment_next_to_another_serves_a_request_for_its_address", at_an_address),
         Trial::test("allocator::under_compact_segments_and_entries_have_their_streams", streams_under_compact),
         Trial::test("allocator::a_history_tells_of_which_pool_a_snapshot_was_taken", snapshot_of_a_pool),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
@@ -235,6 +237,22 @@ fn streams_under_compact() -> Result<(), Failed> {
         assert_eq!(allocated.map(|entry| entry.stream).collect::<Vec<_>>(), expected);
     }
     Ok(())
+}
+
+fn at_an_address() -> Result<(), Failed> {
+    let device = device(Sim::new(80 * MIB).without_virtual_memory(), "")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let bytes = NonZeroU64::new(20 * MIB).ok_or("no bytes")?;
+    let [first, second] = [(); 2].map(|()| allocator.allocate(bytes, stream));
+    let [first, second] = [first?, second?];
+    let place = second.ptr();
+    assert_eq!(place, first.ptr().offset(20 * MIB), "the device has its segments side by side");
+    assert!(allocator.allocate_at(place, bytes, stream)?.is_none(), "it is in use");
+    allocator.free(second)?;
+    let again = allocator.allocate_at(place, bytes, stream)?.ok_or("it is free")?;
+    assert_eq!(again.ptr(), place);
+    allocator.free(again)?;
+    Ok(allocator.free(first)?)
 }
 
 fn unrecorded() -> Result<(), Failed> {

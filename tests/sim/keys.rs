@@ -91,6 +91,8 @@ fn look_up(device: Device, address: u64, key: AllocationKey) -> Result<(), Faile
     // A snapshot shows the part of a segment that has memory.
     assert!(start <= segment.address && segment.address + segment.total_size <= start + bytes);
     assert_eq!(device.allocator().segment_at(1), None);
+    let behind = device.allocator().segment_at(start + bytes).map(|(behind, _)| behind.trace_address());
+    assert_ne!(behind, Some(start), "it is the first byte behind the segment");
     Ok(())
 }
 

@@ -285,6 +285,7 @@ impl EntryFields {
             TraceAction::SegmentUnmap,
             TraceAction::Snapshot,
             TraceAction::OutOfMemory { device_free: self.device_free },
+            TraceAction::Other, // as an action is written whose word is not kept
         ];
         let action = known.into_iter().find(|action| action.name() == &*word);
         if action.is_none() && word.len() <= LONGEST_OTHER {
