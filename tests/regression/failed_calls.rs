@@ -1,6 +1,6 @@
 //! What is left after a call to the driver fails.
 
-use accelerator_conformance::{Call, Controls, Faulty};
+use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, ContextsOf, DriverErrorKind, Error, EventFlags, HistoryAction, MIB, Recording,
     SharingProblem,
@@ -78,6 +78,23 @@ fn memory_that_the_driver_does_not_export_cannot_be_shared() {
         let is_unsupported = matches!(refused, Error::Sharing { problem: SharingProblem::Unsupported(_), .. });
         assert_eq!(is_unsupported, kind == DriverErrorKind::Unsupported, "{refused}");
         buffer.share().unwrap();
+    }
+}
+
+/// A mutant counted them. No test saw it.
+#[test]
+fn pages_that_the_driver_keeps_do_not_count_as_given_back() {
+    let config = AllocatorConfig::default().updated("expandable_segments:True").unwrap();
+    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, config).unwrap();
+    let allocator = device.allocator();
+    drop(device.allocate(MIB, device.default_stream()).unwrap());
+    device.backend().fail_next(Call::Unmap, DriverErrorKind::Other);
+    for given_back in [0, 1] {
+        assert_eq!(allocator.empty_cache().is_ok(), given_back == 1);
+        assert_eq!(
+            (device.backend().used(), allocator.statistics().num_device_free),
+            (2 * MIB * (1 - given_back), given_back as i64)
+        );
     }
 }
 

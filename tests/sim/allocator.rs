@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::garbage_is_collected_until_just_enough_has_gone_back", garbage),
         Trial::test("allocator::a_history_that_nobody_recorded_has_the_settings", unrecorded),
         Trial::test("allocator::a_free_segment_next_to_another_serves_a_request_for_its_address", at_an_address),
+        Trial::test("allocator::pools_of_both_kinds_use_arenas_of_pools_that_are_gone", pools_in_turn),
         Trial::test("allocator::under_compact_segments_and_entries_have_their_streams", streams_under_compact),
         Trial::test("allocator::a_history_tells_of_which_pool_a_snapshot_was_taken", snapshot_of_a_pool),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
@@ -253,6 +254,21 @@ fn at_an_address() -> Result<(), Failed> {
     assert_eq!(again.ptr(), place);
     allocator.free(again)?;
     Ok(allocator.free(first)?)
+}
+
+fn pools_in_turn() -> Result<(), Failed> {
+    let device = device(Sim::new(80 * MIB), "policy:compact")?;
+    for pausable in [false, true, false, true] {
+        let pool = MemPool::new(device, MemPoolOptions { pausable, ..MemPoolOptions::default() })?;
+        let guard = pool.use_pool();
+        drop(device.allocate(20 * MIB, device.default_stream())?);
+        drop(guard);
+        let checkpoint = device.allocator().checkpoint_pool(pool.id());
+        assert_eq!(checkpoint.is_ok(), pausable, "only then, its memory stays where it is");
+        drop(pool);
+        device.allocator().empty_cache()?;
+    }
+    Ok(())
 }
 
 fn unrecorded() -> Result<(), Failed> {

@@ -88,5 +88,6 @@ mod tests {
             let class = classes.of(NonZeroU64::new(size).unwrap());
             assert!(std::ptr::eq(class, &raw const classes.0[number.min(COUNT - 1)].0), "{size}");
         }
+        assert!(std::ptr::eq(classes.of(NonZeroU64::MAX), &raw const classes.0[COUNT - 1].0));
     }
 }

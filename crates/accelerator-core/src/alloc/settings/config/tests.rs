@@ -49,6 +49,7 @@ fn the_values_at_the_limits_are_taken() {
     let sizes = [config.large_segment_size, config.max_split_size, config.max_non_split_rounding];
     assert_eq!(sizes, [11 * MIB; 3]);
     assert_eq!(read("large_segment_size_mb:30").max_non_split_rounding, 30 * MIB, "unless it is given");
+    assert_eq!(read("large_segment_size_mb:30").to_string(), "large_segment_size_mb:30");
     assert_eq!(["0", "1"].map(|text| read(&format!("per_process_memory_fraction:{text}")).memory_fraction), [0.0, 1.0]);
     assert_eq!(read("garbage_collection_threshold:0.999").garbage_collection_threshold, 0.999);
 }
