@@ -202,3 +202,29 @@ fn a_captured_stream_waits_for_nothing_that_could_go_back() {
     drop(device.allocate(60 * MIB, stream).unwrap());
     drop(live);
 }
+
+/// A mutant released the addresses although memory was mapped there. No test saw it.
+#[test]
+fn a_second_mapping_that_is_neither_completed_nor_undone_keeps_its_addresses() {
+    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
+    let mut kept = 0;
+    for call in 1.. {
+        let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+        let (driver, stream) = (device.backend(), device.default_stream());
+        let [first, second, third, fourth] = [20, 20, 20, 40].map(|mib| device.allocate(mib * MIB, stream).unwrap());
+        drop((first, third));
+        driver.fail_call(call, DriverErrorKind::Other);
+        driver.fail_next(Call::Unmap, DriverErrorKind::Other);
+        let allocated = device.allocate(40 * MIB, stream);
+        let injected = driver.injected();
+        kept += u32::from(injected == 2);
+        driver.clear_failures();
+        drop((allocated, second, fourth));
+        device.allocator().empty_cache().unwrap();
+        assert_eq!((driver.used(), driver.misuses()), (0, 0), "without call {call}");
+        if injected == 0 {
+            break;
+        }
+    }
+    assert!(kept > 10, "a mapping was to be undone, {kept} times");
+}

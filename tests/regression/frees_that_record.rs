@@ -179,3 +179,19 @@ fn a_copy_overwrites_nothing_that_one_reads_during_which_a_capture_began() {
     target.read(0, &mut bytes, stream).unwrap();
     assert_eq!(bytes, [1; 4096]);
 }
+
+/// A mutant kept the event of each copy until the memory was next accessed. No test saw it.
+#[test]
+fn copies_on_one_stream_take_no_more_events() {
+    let (device, [stream, _]) = on_host();
+    let mut pinned = device.allocate_host(512).unwrap();
+    let mut buffer = device.allocate(512, stream).unwrap();
+    let mut copy = || {
+        buffer.copy_from_pinned(0, &pinned, 0..512, stream).unwrap();
+        buffer.copy_to_pinned(0..512, &mut pinned, 0, stream).unwrap();
+    };
+    copy();
+    let made = device.backend().calls().of(Call::Event);
+    (0..10).for_each(|_| copy());
+    assert_eq!(device.backend().calls().of(Call::Event), made);
+}

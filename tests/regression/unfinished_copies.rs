@@ -85,3 +85,13 @@ fn pages_that_a_copy_may_use_stay_until_it_is_over() {
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);
 }
+
+/// A mutant waited for a copy that a lost device does not run any more. No test saw it.
+#[test]
+fn a_copy_of_a_lost_device_is_over() {
+    let device = device();
+    let (pool, _buffer) = with_unfinished_copy(device);
+    device.backend().set_lost(true);
+    let _ = pool.resume().unwrap();
+    assert!(!pool.is_paused());
+}

@@ -225,8 +225,12 @@ fn snapshot_of_a_pool() -> Result<(), Failed> {
 }
 
 fn streams_under_compact() -> Result<(), Failed> {
-    for sim in [Sim::new(80 * MIB), Sim::new(80 * MIB).without_virtual_memory()] {
-        let device = device(sim, "policy:compact")?;
+    for (sim, settings) in [
+        (Sim::new(80 * MIB), "policy:compact"),
+        (Sim::new(80 * MIB), "policy:compact,expandable_segments:True"),
+        (Sim::new(80 * MIB).without_virtual_memory(), "policy:compact"),
+    ] {
+        let device = device(sim, settings)?;
         let (allocator, streams) = (device.allocator(), [device.stream(0)?, device.stream(0)?]);
         allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: None }));
         let _buffers = streams.map(|stream| device.allocate(24 * MIB, stream));

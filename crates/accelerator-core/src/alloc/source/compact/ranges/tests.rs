@@ -55,3 +55,26 @@ fn free_bytes_count_as_pieces_only_in_chunks_that_are_partly_in_use() {
     claim(&mut compact, 30, 60);
     assert_eq!(pieces(&compact), 10);
 }
+
+#[test]
+fn an_owner_can_use_bytes_if_it_can_use_all_of_them() {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    for number in 0..2 {
+        assert_eq!(compact.owners.number_or_new(StreamId(u32::from(number))), Some(number));
+        compact.store.free.add_owner(number);
+    }
+    let reserved = Segment::new(Base::unused(), 30 * MIN_BLOCK, 0, PoolKind::Large, None);
+    let block = compact.store.blocks.add_segment(reserved, State::Free);
+    let start = compact.store.blocks[block].position;
+    compact.put_free_since(block, 0, Owners::ALWAYS_OVER);
+    let between = compact.store.claim(start + 10 * MIN_BLOCK, 10 * MIN_BLOCK, 1);
+    let can_use = |compact: &Compact, (from, to): (u64, u64), owner| {
+        compact.can_use_in_range(start + from * MIN_BLOCK, (to - from) * MIN_BLOCK, owner)
+    };
+    let rows = [(0, 10), (0, 11), (5, 25), (10, 20), (15, 30), (20, 30)];
+    let by = |compact: &Compact, owner| rows.map(|row| can_use(compact, row, owner));
+    assert_eq!(by(&compact, 0), [Some(true), None, None, None, None, Some(true)], "in use between them");
+    compact.put_free(between, 1);
+    assert_eq!(by(&compact, 1), [Some(true); 6]);
+    assert_eq!(by(&compact, 0), [true, false, false, false, false, true].map(Some), "its work may not be over");
+}
