@@ -1,6 +1,8 @@
 use super::*;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Id;
+use crate::alloc::settings::MIN_BLOCK;
+use crate::types::StreamId;
 
 const START: u64 = 1000;
 
@@ -71,4 +73,31 @@ fn bytes_are_mapped_if_all_of_their_pieces_are() {
     assert_eq!(is_mapped(&alias), [true, false, false, false, false, true, false]);
     alias.leaves = true;
     assert_eq!(is_mapped(&alias), [false; 7]);
+}
+
+#[test]
+fn an_owner_can_use_bytes_of_an_alias_if_it_can_use_all_of_their_parts() {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    for number in 0..2 {
+        assert_eq!(compact.owners.number_or_new(StreamId(u32::from(number))), Some(number));
+        compact.store.free.add_owner(number);
+    }
+    let [first, second] = [0, 1].map(|owner| {
+        let chunk = Segment::new(Base::unused(), 10 * MIN_BLOCK, 0, PoolKind::Large, None);
+        let block = compact.store.blocks.add_segment(chunk, State::Free);
+        compact.put_free(block, owner);
+        compact.store.blocks[block].position
+    });
+    let pieces = [(0, first), (10, second), (20, second)];
+    let piece = |(at, chunk)| Piece { offset: at * MIN_BLOCK, chunk, len: 10 * MIN_BLOCK, mapped: true };
+    let start = 1000 * MIN_BLOCK;
+    compact.aliases.insert(start, AliasRange { start, pieces: pieces.map(piece).to_vec(), ..alias() });
+    let can_use = |compact: &Compact, (from, to): (u64, u64), owner| {
+        compact.can_use_in_alias(start, start + from * MIN_BLOCK, (to - from) * MIN_BLOCK, owner)
+    };
+    let rows = [(0, 10), (5, 15), (10, 20), (0, 20)];
+    assert_eq!(rows.map(|row| can_use(&compact, row, 0)), [true, false, false, false].map(Some));
+    assert_eq!(rows.map(|row| can_use(&compact, row, 1)), [false, false, true, false].map(Some));
+    compact.store.claim(second, MIN_BLOCK, 1);
+    assert_eq!(rows.map(|row| can_use(&compact, row, 0)), [Some(true), None, None, None]);
 }
