@@ -186,7 +186,7 @@ fn addresses_at_the_end_of_a_range_are_used_again() {
     assert_eq!(places, [places[0]; 3]);
 }
 
-/// A mutant waited on the host to give memory back, which would end the capture. No test saw it.
+/// Chunks could only be exchanged after a wait on the host, which would end the capture.
 #[test]
 fn a_captured_stream_waits_for_nothing_that_could_go_back() {
     let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
