@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use accelerator_conformance::{Call, Controls, Faulty, Gate, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, DevicePtr, DriverErrorKind, Error, GIB, MIB, MemPool, MemPoolOptions,
+    Accelerator, AllocatorConfig, Backend, DevicePtr, DriverErrorKind, Error, GIB, MIB, MemPool, MemPoolOptions,
     OutOfMemoryCause,
 };
+
+fn device<B: Backend>(backend: B) -> &'static Accelerator<B> {
+    Accelerator::new(backend, 0, AllocatorConfig::default().updated("policy:compact").unwrap()).unwrap()
+}
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
 fn memory_in_use_is_not_released_with_merged_chunks() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(GIB)));
     let [first, second] = [device.default_stream(), device.stream(0).unwrap()];
     let [one, two, three] = [(); 3].map(|()| device.allocate(20 * MIB, first).unwrap());
     let place = three.ptr();
@@ -37,8 +40,7 @@ fn memory_in_use_is_not_released_with_merged_chunks() {
 /// Without virtual memory, a request may use what a large request left over in its own segment, before it fails.
 #[test]
 fn a_request_that_would_fail_takes_the_rest_of_another_requests_segment() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Sim::new(40 * MIB).without_virtual_memory(), 0, settings).unwrap();
+    let device = device(Sim::new(40 * MIB).without_virtual_memory());
     let stream = device.default_stream();
     drop(device.allocate(32 * MIB, stream).unwrap());
     let large = device.allocate(32 * MIB - MIB / 2, stream).unwrap();
@@ -56,8 +58,7 @@ fn a_request_that_would_fail_takes_the_rest_of_another_requests_segment() {
 /// The call returned without an error, and without giving anything back.
 #[test]
 fn emptying_the_cache_reports_an_event_that_cannot_be_recorded() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(GIB)));
     drop(device.allocate(20 * MIB, device.default_stream()).unwrap());
     device.backend().fail_next(Call::Record, DriverErrorKind::Other);
     assert!(matches!(device.allocator().empty_cache(), Err(Error::Driver { .. })));
@@ -68,8 +69,7 @@ fn emptying_the_cache_reports_an_event_that_cannot_be_recorded() {
 /// A mutant went on with the next stream, and forgot the failure. No test saw it.
 #[test]
 fn emptying_the_cache_reports_a_wait_that_failed_for_one_of_two_streams() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(GIB)));
     for stream in [(); 2].map(|()| device.stream(0).unwrap()) {
         let buffer = device.allocate(20 * MIB, stream).unwrap();
         device.backend().hold(stream.native());
@@ -84,8 +84,7 @@ fn emptying_the_cache_reports_a_wait_that_failed_for_one_of_two_streams() {
 /// Memory was made in one address range after another, all too short for the request, until the device was full.
 #[test]
 fn a_request_longer_than_any_address_range_takes_no_memory() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Sim::new(GIB).with_largest_reservation(80 * MIB), 0, settings).unwrap();
+    let device = device(Sim::new(GIB).with_largest_reservation(80 * MIB));
     let (allocator, stream) = (device.allocator(), device.default_stream());
     drop(device.allocate(40 * MIB, stream).unwrap());
     let Err(Error::OutOfMemory(report)) = device.allocate(100 * MIB, stream) else { unreachable!("it does not fit") };
@@ -101,8 +100,7 @@ fn a_request_longer_than_any_address_range_takes_no_memory() {
 /// Another request, for which there was too little memory, had some pages and had not given them back yet.
 #[test]
 fn a_request_waits_for_the_pages_of_one_in_another_pool_that_lacks_others() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(100 * MIB)));
     let (driver, stream) = (device.backend(), device.default_stream());
     let live = device.allocate(50 * MIB, stream).unwrap();
     let pools = [(); 2].map(|()| MemPool::new(device, MemPoolOptions::default()).unwrap());
@@ -138,8 +136,7 @@ fn a_request_waits_for_the_pages_of_one_in_another_pool_that_lacks_others() {
 /// A mutant waited on the device only for the stream that had freed last, and then on the host. No test saw it.
 #[test]
 fn a_request_waits_on_the_device_for_all_streams_that_freed_memory() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(100 * MIB)));
     let [first, second, third] = [(); 3].map(|()| device.stream(0).unwrap());
     let freed = [first, second].map(|stream| device.allocate(50 * MIB, stream).unwrap());
     [first, second].iter().for_each(|stream| device.backend().hold(stream.native()));
@@ -153,8 +150,7 @@ fn a_request_waits_on_the_device_for_all_streams_that_freed_memory() {
 #[test]
 fn streams_that_are_too_many_to_share_memory_have_their_own() {
     const MOST: usize = 65_535;
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Sim::new(4096 * GIB), 0, settings).unwrap();
+    let device = device(Sim::new(4096 * GIB));
     let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
     let _guard = pool.use_pool();
     let freed_on = |stream| device.allocate(1, stream).unwrap().ptr();
@@ -175,8 +171,7 @@ fn streams_that_are_too_many_to_share_memory_have_their_own() {
 /// A mutant used the addresses of memory that had gone back never again. No test saw it.
 #[test]
 fn addresses_at_the_end_of_a_range_are_used_again() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Sim::new(GIB), 0, settings).unwrap();
+    let device = device(Sim::new(GIB));
     let stream = device.default_stream();
     let _live = device.allocate(20 * MIB, stream).unwrap();
     let places = [(); 3].map(|()| {
@@ -189,8 +184,7 @@ fn addresses_at_the_end_of_a_range_are_used_again() {
 /// Chunks could only be exchanged after a wait on the host, which would end the capture.
 #[test]
 fn a_captured_stream_waits_for_nothing_that_could_go_back() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
-    let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB).without_second_mappings()), 0, settings).unwrap();
+    let device = device(Faulty::new(Sim::new(100 * MIB).without_second_mappings()));
     let (driver, stream) = (device.backend(), device.default_stream());
     let [first, live] = [50, 20].map(|mib| device.allocate(mib * MIB, stream).unwrap());
     drop(first);
@@ -206,10 +200,9 @@ fn a_captured_stream_waits_for_nothing_that_could_go_back() {
 /// A mutant released the addresses although memory was mapped there. No test saw it.
 #[test]
 fn a_second_mapping_that_is_neither_completed_nor_undone_keeps_its_addresses() {
-    let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
     let mut kept = 0;
     for call in 1.. {
-        let device = Accelerator::new(Faulty::new(Sim::new(100 * MIB)), 0, settings).unwrap();
+        let device = device(Faulty::new(Sim::new(100 * MIB)));
         let (driver, stream) = (device.backend(), device.default_stream());
         let [first, second, third, fourth] = [20, 20, 20, 40].map(|mib| device.allocate(mib * MIB, stream).unwrap());
         drop((first, third));

@@ -11,6 +11,7 @@ impl FreeLists {
     /// If anything is wrong.
     pub(in crate::alloc::arena) fn check(&self, blocks: &Blocks) -> Visited<State> {
         let mut visited = Visited::none_of(blocks);
+        // The numbers come second, so that none beyond the last owner's is made, which would overflow.
         for (lists, owner) in std::iter::once(&self.first).chain(&self.others).zip(0..) {
             for pool in [PoolKind::Small, PoolKind::Large] {
                 lists[pool as usize].check(blocks, |id| {

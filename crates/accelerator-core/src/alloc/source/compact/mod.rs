@@ -80,6 +80,17 @@ impl Compact {
         Self { store, ..Self::default() }
     }
 
+    /// The state of an arena without memory, in which so many streams are owners.
+    #[cfg(test)]
+    fn with_owners(count: crate::alloc::blocks::Owner) -> Self {
+        let mut compact = Self::new(ArenaId::SHARED);
+        for owner in 0..count {
+            assert_eq!(compact.owners.number_or_new(StreamId(u32::from(owner))), Some(owner));
+            compact.store.free.add_owner(owner);
+        }
+        compact
+    }
+
     /// Returns the state of this policy's arena.
     fn of(arena: &mut Arena) -> &mut Self {
         arena.placement()

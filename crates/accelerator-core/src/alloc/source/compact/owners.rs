@@ -129,6 +129,7 @@ impl Owners {
     ) -> Vec<(Owner, StreamId, u32)> {
         self.due = false;
         let mut ended = Vec::new();
+        // The numbers come second, so that none beyond the last owner's is made, which would overflow.
         for (state, number) in self.all.iter_mut().zip(0..) {
             let freed = std::mem::take(&mut state.freed);
             if state.is_open && (all || freed >= reserved / EPOCH) && may(number) {

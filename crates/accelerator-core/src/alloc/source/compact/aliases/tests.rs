@@ -2,7 +2,6 @@ use super::*;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Id;
 use crate::alloc::settings::MIN_BLOCK;
-use crate::types::StreamId;
 
 const START: u64 = 1000;
 
@@ -77,11 +76,7 @@ fn bytes_are_mapped_if_all_of_their_pieces_are() {
 
 #[test]
 fn an_owner_can_use_bytes_of_an_alias_if_it_can_use_all_of_their_parts() {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    for number in 0..2 {
-        assert_eq!(compact.owners.number_or_new(StreamId(u32::from(number))), Some(number));
-        compact.store.free.add_owner(number);
-    }
+    let mut compact = Compact::with_owners(2);
     let [first, second] = [0, 1].map(|owner| {
         let chunk = Segment::new(Base::unused(), 10 * MIN_BLOCK, 0, PoolKind::Large, None);
         let block = compact.store.blocks.add_segment(chunk, State::Free);

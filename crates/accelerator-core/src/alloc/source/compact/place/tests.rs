@@ -1,5 +1,4 @@
 use super::*;
-use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{Base, Segment};
 use crate::alloc::source::compact::owners::Owners;
 use crate::types::MIB;
@@ -9,8 +8,7 @@ const PAGE: u64 = 2 * MIB;
 /// Returns the offset in the only free block at which a request is allocated, where this many bytes before that block
 /// are in use and its end is at 10 MiB.
 fn lead(used: u64, size: u64, within_page: u64) -> u64 {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    assert_eq!(compact.owners.number_or_new(StreamId(0)), Some(0));
+    let mut compact = Compact::with_owners(1);
     let reserved = Segment::new(Base::unused(), 10 * MIB, 0, PoolKind::Large, None);
     let free = compact.store.blocks.add_segment(reserved, State::Free);
     compact.put_free_since(free, 0, Owners::ALWAYS_OVER);

@@ -1,12 +1,11 @@
 use super::*;
 use crate::alloc::arena::ArenaId;
-use crate::types::{MIB, StreamId};
+use crate::types::MIB;
 
 /// Returns whether a request of 24 MiB, for which so many MiB would be made, waits for other streams, although that
 /// makes no memory available: 24 MiB would have to be made all the same.
-fn waits(made: u64, streams: u32, effort: Effort) -> bool {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    (0..streams).for_each(|stream| assert!(compact.owners.number_or_new(StreamId(stream)).is_some()));
+fn waits(made: u64, streams: Owner, effort: Effort) -> bool {
+    let mut compact = Compact::with_owners(streams);
     compact.costs.count(5000 * MIB);
     (compact.costs.requested, compact.costs.reserved) = (0, 5100 * MIB);
     let request = Request { requested: 24 * MIB, size: 24 * MIB, pool: PoolKind::Large };

@@ -2,7 +2,6 @@ use super::*;
 use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::{Base, Block, Segment};
 use crate::alloc::settings::MIN_BLOCK;
-use crate::types::StreamId;
 
 /// Chunks at 0 to 10, at 10 to 20 and at 30 to 50.
 fn compact() -> Compact {
@@ -29,8 +28,7 @@ fn chunks_are_usable_at_their_starts_and_ends_as_far_as_rows_reach() {
 
 #[test]
 fn free_bytes_count_as_pieces_only_in_chunks_that_are_partly_in_use() {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    assert_eq!(compact.owners.number_or_new(StreamId(0)), Some(0));
+    let mut compact = Compact::with_owners(1);
     let reserved = Segment::new(Base::unused(), 100 * MIN_BLOCK, 0, PoolKind::Large, None);
     let block = compact.store.blocks.add_segment(reserved, State::Free);
     let Block { segment, position: start, .. } = compact.store.blocks[block];
@@ -58,11 +56,7 @@ fn free_bytes_count_as_pieces_only_in_chunks_that_are_partly_in_use() {
 
 #[test]
 fn an_owner_can_use_bytes_if_it_can_use_all_of_them() {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    for number in 0..2 {
-        assert_eq!(compact.owners.number_or_new(StreamId(u32::from(number))), Some(number));
-        compact.store.free.add_owner(number);
-    }
+    let mut compact = Compact::with_owners(2);
     let reserved = Segment::new(Base::unused(), 30 * MIN_BLOCK, 0, PoolKind::Large, None);
     let block = compact.store.blocks.add_segment(reserved, State::Free);
     let start = compact.store.blocks[block].position;

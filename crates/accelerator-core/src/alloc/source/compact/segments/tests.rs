@@ -1,13 +1,9 @@
 use super::super::plan::Abilities;
 use super::*;
-use crate::alloc::arena::ArenaId;
 use crate::alloc::blocks::Base;
-use crate::types::StreamId;
 
 fn compact() -> Compact {
-    let mut compact = Compact::new(ArenaId::SHARED);
-    assert_eq!(compact.owners.number_or_new(StreamId(0)), Some(0));
-    compact
+    Compact::with_owners(1)
 }
 
 fn request(size: u64) -> Request {
