@@ -156,15 +156,35 @@ def look(tree, test):
     return test, wrong, time.monotonic() - began, reached
 
 
-def tried(tree, tests, function_of, mutant):
-    """Returns a mutant, the outcome of its tests, what caught it, and the seconds that they took."""
-    began = time.monotonic()
-    ended, by = "missed", ""
+def stages(workers, tree, tests):
+    """Runs all tests without a mutant. Returns them with the functions that they call, the short ones and the long."""
+    looked = sorted(workers.imap_unordered(functools.partial(look, tree), tests), key=lambda seen: seen[2])
+    wrong = [f"{test.suite}: {test.name}: {wrong}" for test, wrong, _, _ in looked if wrong]
+    if wrong:
+        raise SystemExit("without a mutant:\n" + "\n".join(wrong))
+    print(f"{sum(seen[2] for seen in looked):6.1f} s  {len(tests)} tests without a mutant; the longest:", flush=True)
+    for test, _, seconds, _ in looked[-20:]:
+        print(f"{seconds:6.1f} s  {test.suite}: {test.name}", flush=True)
+    divided = [], []
+    for test, _, seconds, reached in looked:
+        divided[seconds > LONG_SECONDS].append((test, reached))
+    return divided
+
+
+def met(tests, mutant, function):
+    """The tests that a mutant meets, which is in this function."""
     for test, reached in tests:
         if test.suite == "compact" and "compact" not in mutant["file"]:
             continue  # the jobs take long, and show how well this policy does
-        if reached is not None and function_of[mutant["id"]] not in reached:
-            continue
+        if reached is None or function in reached:
+            yield test
+
+
+def tried(tree, mutant_and_tests):
+    """Returns a mutant, the outcome of its tests, what caught it, and the seconds that they took."""
+    (mutant, tests), began = mutant_and_tests, time.monotonic()
+    ended, by = "missed", ""
+    for test in tests:
         wrong = run(test, tree, {switched.VARIABLE: str(mutant["id"])})
         if wrong:
             ended, by = "timeout" if wrong == "timeout" else "caught", f"{test.suite}: {test.name}"
@@ -210,19 +230,6 @@ def main():
     copy_sources(tree)
     unviable, left_out, function_of = switched.make(tree, subject, chosen, ENVIRONMENT)
     tests = list(tests_in(subject, programs(subject, tree)))
-    # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
-    with multiprocessing.Pool(2) as workers:
-        looked = sorted(workers.imap_unordered(functools.partial(look, tree), tests), key=lambda seen: seen[2])
-    wrong = [f"{test.suite}: {test.name}: {wrong}" for test, wrong, _, _ in looked if wrong]
-    if wrong:
-        raise SystemExit("without a mutant:\n" + "\n".join(wrong))
-    print(f"{sum(seen[2] for seen in looked):6.1f} s  {len(tests)} tests without a mutant; the longest:", flush=True)
-    for test, _, seconds, _ in looked[-20:]:
-        print(f"{seconds:6.1f} s  {test.suite}: {test.name}", flush=True)
-    stages = [[], []]
-    for test, _, seconds, reached in looked:
-        stages[seconds > LONG_SECONDS].append((test, reached))
-
     def note(mutant, ended, by="", seconds=0.0):
         result = {"name": mutant["name"], "outcome": ended, "by": by}
         results[mutant["name"]] = result
@@ -234,15 +241,17 @@ def main():
     def is_fixed(mutant):
         return mutant["id"] in fixed
 
+    # Two at a time: most tests have one thread. Not more, or those that wait for others would take too long.
     with file.open("a") as kept, multiprocessing.Pool(2) as workers:
         for mutant in filter(is_fixed, chosen):
             note(mutant, fixed[mutant["id"]])
         running = list(itertools.filterfalse(is_fixed, chosen))
-        for number, tests in enumerate(stages, 1):
-            meet = functools.partial(tried, tree, tests, function_of)
+        short, long = stages(workers, tree, tests)
+        for stage in (short, long):
             passed = []
-            for mutant, ended, by, seconds in workers.imap_unordered(meet, running):
-                if ended == "missed" and number < len(stages):
+            jobs = ((mutant, list(met(stage, mutant, function_of[mutant["id"]]))) for mutant in running)
+            for mutant, ended, by, seconds in workers.imap_unordered(functools.partial(tried, tree), jobs):
+                if ended == "missed" and stage is short:
                     passed.append(mutant)
                     print(f"{seconds:6.1f} s  so far    {mutant['name']}", flush=True)
                 else:

@@ -82,11 +82,7 @@ class File:
             if any(outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1] for outer in functions):
                 self.left_out += [mutant for mutant, _, _ in functions.pop(inner)]
         self.functions = functions
-        self.first = first
-
-    def number(self, begin):
-        """The number of the function whose body begins there."""
-        return self.first + sorted(begins for begins, _ in self.functions).index(begin)
+        self.numbers = {body: number for number, body in enumerate(functions, first)}
 
     def write(self, unviable):
         """Writes the file without the mutants that do not compile."""
@@ -99,11 +95,12 @@ class File:
             parts.append(part)
             line += part.count("\n")
 
-        for (begin, finish), mutants in sorted(self.functions.items()):
+        for body, mutants in sorted(self.functions.items()):
+            begin, finish = body
             viable = [mutant for mutant in mutants if mutant[0]["id"] not in unviable]
             if not viable:
                 continue
-            add(f"{self.original[done:begin]} match crate::chosen_mutant({self.number(begin)}) {{\n")
+            add(f"{self.original[done:begin]} match crate::chosen_mutant({self.numbers[body]}) {{\n")
             for mutant, start, end in viable:
                 first = line
                 changed = self.original[begin:start] + mutant["replacement"] + self.original[end:finish]
@@ -162,9 +159,9 @@ def make(tree, subject, mutants, environment):
         print(f"{len(unviable)} do not compile", flush=True)
     left_out = {mutant["id"] for file in files.values() for mutant in file.left_out}
     function_of = {
-        mutant["id"]: file.number(begin)
+        mutant["id"]: file.numbers[body]
         for file in files.values()
-        for (begin, _), mutants in file.functions.items()
+        for body, mutants in file.functions.items()
         for mutant, _, _ in mutants
     }
     return unviable, left_out, function_of
