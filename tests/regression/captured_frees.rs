@@ -6,7 +6,7 @@ use std::thread;
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, CaptureMode, Error, Graph, MIB, MemPool, MemPoolId, MemPoolOptions,
+    Accelerator, AllocatorConfig, Backend, CaptureMode, Error, Graph, Keep, MIB, MemPool, MemPoolId, MemPoolOptions,
     MemPoolRequests, Stream,
 };
 use accelerator_host::{Host, launch};
@@ -84,6 +84,34 @@ fn a_use_from_before_a_capture_is_awaited_although_its_stream_joins() {
     graph.capture_end().unwrap();
 }
 
+/// A mutant let the end of one use stand for that of another. No test saw it.
+#[test]
+fn a_captured_free_takes_effect_only_after_the_uses_of_all_streams() {
+    let device = device();
+    let allocator = device.allocator();
+    let [stream, first, second] = [(); 3].map(|()| device.stream(0).unwrap());
+    let mut graph = Graph::new(device).unwrap();
+    graph.capture_begin(stream, None, CaptureMode::Relaxed).unwrap();
+    let mut buffer = device.allocate(512, stream).unwrap();
+    let block = allocator.allocate(NonZeroU64::new(MIB).unwrap(), stream).unwrap();
+    buffer.fill(1, stream).unwrap();
+    for user in [first, second] {
+        user.wait_stream(stream).unwrap();
+        buffer.fill(1, user).unwrap();
+        allocator.record_use(&block, user).unwrap();
+    }
+    allocator.free(block).unwrap();
+    let active_after = |user| {
+        stream.wait_stream(user).unwrap();
+        drop(device.allocate(512, stream).unwrap());
+        active(device)
+    };
+    assert!(active_after(first) >= MIB as i64, "the other stream still uses the block");
+    assert!(active_after(second) < MIB as i64);
+    drop(buffer);
+    graph.capture_end().unwrap();
+}
+
 /// The memory went back when that thread had done with its pool.
 #[test]
 fn a_graph_holds_a_pool_to_which_another_thread_led_its_requests() {
@@ -103,6 +131,24 @@ fn a_graph_holds_a_pool_to_which_another_thread_led_its_requests() {
     graph.reset().unwrap();
     pool.trim().unwrap();
     assert_eq!(device.backend().used(), 0);
+}
+
+/// A mutant launched the graph all the same. No test saw it.
+#[test]
+fn a_graph_is_not_replayed_while_its_pool_is_paused() {
+    let device = device();
+    let stream = device.stream(0).unwrap();
+    let pool = MemPool::new(device, MemPoolOptions { pausable: true, ..MemPoolOptions::default() }).unwrap();
+    let mut graph = begin(device, stream, pool.id());
+    device.allocate(MIB, stream).unwrap().fill(1, stream).unwrap();
+    graph.capture_end().unwrap();
+    // SAFETY: The graph only writes memory of its pool, in which nothing else is.
+    let replay = || unsafe { graph.replay(stream) };
+    let _ = pool.pause(Keep::Nothing).unwrap();
+    assert!(matches!(replay(), Err(Error::MemPool { .. })), "its memory is not mapped");
+    let _ = pool.resume().unwrap();
+    replay().unwrap();
+    stream.synchronize().unwrap();
 }
 
 /// A use noted in a capture may be meant for work that comes after it, which is then awaited by nothing else.

@@ -172,13 +172,15 @@ fn streams_that_are_too_many_to_share_memory_have_their_own() {
 #[test]
 fn addresses_at_the_end_of_a_range_are_used_again() {
     let device = device(Sim::new(GIB));
-    let stream = device.default_stream();
-    let _live = device.allocate(20 * MIB, stream).unwrap();
-    let places = [(); 3].map(|()| {
-        device.allocator().empty_cache().unwrap();
-        device.allocate(30 * MIB, stream).unwrap().ptr()
-    });
-    assert_eq!(places, [places[0]; 3]);
+    let streams = [device.default_stream(), device.stream(0).unwrap()];
+    let _live = streams.map(|stream| device.allocate(20 * MIB, stream).unwrap());
+    for stream in streams {
+        let places = [(); 3].map(|()| {
+            device.allocator().empty_cache().unwrap();
+            device.allocate(30 * MIB, stream).unwrap().ptr()
+        });
+        assert_eq!(places, [places[0]; 3]);
+    }
 }
 
 /// Chunks could only be exchanged after a wait on the host, which would end the capture.
@@ -220,4 +222,41 @@ fn a_second_mapping_that_is_neither_completed_nor_undone_keeps_its_addresses() {
         }
     }
     assert!(kept > 10, "a mapping was to be undone, {kept} times");
+}
+
+/// A mutant asked the driver at each miss. No test saw it.
+#[test]
+fn the_driver_is_asked_for_its_free_memory_when_an_eighth_of_it_is_gone() {
+    let device = device(Faulty::new(Sim::new(800 * MIB)));
+    let (driver, stream) = (device.backend(), device.default_stream());
+    let asked = || driver.calls().of(Call::MemoryInfo);
+    let (before, mut buffers) = (asked(), Vec::new());
+    // It is asked at the first growth, and when 100 MiB have been taken.
+    for (mib, expected) in [(20, 1), (60, 1), (20, 1), (20, 2), (20, 2)] {
+        buffers.push(device.allocate(mib * MIB, stream).unwrap());
+        assert_eq!(asked() - before, expected, "{} buffers", buffers.len());
+    }
+}
+
+#[test]
+fn a_stream_that_is_alone_makes_no_events() {
+    let device = device(Faulty::new(Sim::new(100 * MIB)));
+    let stream = device.default_stream();
+    for mib in [20, 30, 50, 80] {
+        drop(device.allocate(mib * MIB, stream).unwrap());
+    }
+    assert_eq!(device.backend().calls().of(Call::Record), 0);
+}
+
+/// Mutants put the request elsewhere. No test saw it.
+#[test]
+fn whole_pages_begin_where_a_page_begins_if_the_device_has_little_room() {
+    let device = device(Sim::new(60 * MIB));
+    let stream = device.default_stream();
+    let whole = device.allocate(20 * MIB, stream).unwrap();
+    let start = whole.ptr();
+    drop(whole);
+    let before = device.allocate(3 * MIB / 2, stream).unwrap();
+    let pages = device.allocate(4 * MIB, stream).unwrap();
+    assert_eq!([before.ptr(), pages.ptr()], [start, start.map(|start| start.offset(2 * MIB))]);
 }

@@ -242,27 +242,27 @@ fn a_checkpoint_with_a_gap_is_restored_when_the_gap_is_filled() {
 /// memory. No test saw it.
 #[test]
 fn a_checkpoint_is_refused_only_if_memory_of_its_own_is_gone() {
-    for (before, is_refused) in [(true, false), (false, true)] {
+    for (before, gone, is_refused) in [(true, 2, false), (true, 1, false), (true, 0, false), (false, 2, true)] {
         let device = device(Sim::new(GIB), EXPANDABLE);
         let (allocator, stream) = (device.allocator(), device.default_stream());
         let pool = MemPool::new(device, MemPoolOptions::default()).unwrap();
         let _route = pool.use_pool_for(MemPoolRequests::All).unwrap();
         let allocate = |mib: u64| allocator.allocate(NonZeroU64::new(mib * MIB).unwrap(), stream).unwrap();
-        let [first, second, third] = [20, 40, 60].map(allocate);
+        let mut blocks = Vec::from([20, 40, 60].map(allocate));
         let give_back = |block| {
             allocator.free(block).unwrap();
             pool.trim().unwrap();
         };
         let checkpoint = || allocator.checkpoint_pool(pool.id()).unwrap();
         let checkpoint = if before {
-            give_back(third);
+            give_back(blocks.remove(gone));
             checkpoint()
         } else {
             let checkpoint = checkpoint();
-            give_back(third);
+            give_back(blocks.remove(gone));
             checkpoint
         };
-        match allocator.restore_pool(&checkpoint, vec![first, second]) {
+        match allocator.restore_pool(&checkpoint, blocks) {
             Ok(allocations) => assert_eq!((allocations.len(), is_refused), (2, false)),
             Err(refused) => assert_eq!((refused.allocations.len(), is_refused), (2, true), "{refused}"),
         }
@@ -273,29 +273,34 @@ fn a_checkpoint_is_refused_only_if_memory_of_its_own_is_gone() {
 /// for one charge.
 #[test]
 fn the_limit_holds_although_other_threads_take_what_is_next_to_new_pages() {
-    let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,large_segment_size_mb:40");
-    let (allocator, stream) = (device.allocator(), device.default_stream());
-    allocator.set_memory_fraction(140.0 / 1024.0).unwrap();
-    let page = || device.allocate(40 * MIB, stream).unwrap();
-    drop(page());
-    // The request needs the free page and a new one. While that is mapped, the free one is taken, and so on.
-    let gate = device.backend().gate(Call::Create);
-    thread::scope(|scope| {
-        let growing = scope.spawn(|| device.allocate(80 * MIB, stream).map(drop));
-        assert!(gate.wait_reached(Duration::from_secs(10)));
-        let first = page();
-        let next = device.backend().gate(Call::Create);
-        gate.open();
-        assert!(next.wait_reached(Duration::from_secs(10)));
-        let second = page();
-        next.open();
-        let Err(Error::OutOfMemory(report)) = growing.join().unwrap() else { unreachable!("the limit was exceeded") };
-        assert_eq!(report.cause, OutOfMemoryCause::Limit);
-        drop((first, second));
-    });
-    assert_eq!(allocator.statistics().reserved_bytes.all.peak, 120 * MIB as i64);
-    drop(device.allocate(80 * MIB, stream).unwrap());
-    allocator.empty_cache().unwrap();
-    assert_eq!(device.backend().used(), 0);
-    drop(device.allocate(140 * MIB, stream).unwrap()); // nothing stays charged
+    for (limit, peak, retries) in [(140, 120, 1), (160, 160, 0)] {
+        let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,large_segment_size_mb:40");
+        let (allocator, stream) = (device.allocator(), device.default_stream());
+        allocator.set_memory_fraction(limit as f64 / 1024.0).unwrap();
+        let page = || device.allocate(40 * MIB, stream).unwrap();
+        drop(page());
+        // The request needs the free page and a new one. While that is mapped, the free one is taken, and so on.
+        let gate = device.backend().gate(Call::Create);
+        thread::scope(|scope| {
+            let growing = scope.spawn(|| device.allocate(80 * MIB, stream).map(drop));
+            assert!(gate.wait_reached(Duration::from_secs(10)));
+            let first = page();
+            let next = device.backend().gate(Call::Create);
+            gate.open();
+            assert!(next.wait_reached(Duration::from_secs(10)));
+            let second = page();
+            next.open();
+            match growing.join().unwrap() {
+                Err(Error::OutOfMemory(report)) => assert_eq!((report.cause, limit), (OutOfMemoryCause::Limit, 140)),
+                grown => assert!(grown.is_ok() && limit == 160, "{grown:?}"),
+            }
+            drop((first, second));
+        });
+        let statistics = allocator.statistics();
+        assert_eq!((statistics.reserved_bytes.all.peak, statistics.num_alloc_retries), (peak * MIB as i64, retries));
+        drop(device.allocate(80 * MIB, stream).unwrap());
+        allocator.empty_cache().unwrap();
+        assert_eq!(device.backend().used(), 0);
+        drop(device.allocate(limit * MIB, stream).unwrap()); // nothing stays charged
+    }
 }

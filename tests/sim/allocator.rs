@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::a_free_segment_next_to_another_serves_a_request_for_its_address", at_an_address),
         Trial::test("allocator::pools_of_both_kinds_use_arenas_of_pools_that_are_gone", pools_in_turn),
         Trial::test("allocator::under_compact_segments_and_entries_have_their_streams", streams_under_compact),
+        Trial::test("allocator::memory_of_compact_serves_no_requests_under_another_policy", after_compact),
         Trial::test("allocator::a_history_tells_of_which_pool_a_snapshot_was_taken", snapshot_of_a_pool),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
     ]
@@ -182,7 +183,7 @@ fn gone_pools() -> Result<(), Failed> {
         allocator.retain_pool(pool)?;
         allocator.set_pool_use_on_oom(pool, true)?;
         let route = allocator.begin_allocate_to_pool(pool, MemPoolRequests::ThisThread)?;
-        drop(device.allocate(24 * MIB, stream)?);
+        drop((device.allocate(24 * MIB, stream)?, device.allocate(512, stream)?));
         allocator.end_allocate_to_pool(route);
         allocator.release_pool(pool)?;
         let _buffer = device.allocate(24 * MIB, stream)?;
@@ -233,14 +234,28 @@ fn streams_under_compact() -> Result<(), Failed> {
         let device = device(sim, settings)?;
         let (allocator, streams) = (device.allocator(), [device.stream(0)?, device.stream(0)?]);
         allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: None }));
-        let _buffers = streams.map(|stream| device.allocate(24 * MIB, stream));
+        let buffers = streams.map(|stream| device.allocate(24 * MIB, stream));
         let expected = streams.map(|stream| stream.id());
         let segments = allocator.snapshot().segments.into_iter();
         assert_eq!(segments.map(|segment| segment.stream).collect::<Vec<_>>(), expected);
-        let entries = allocator.history().entries.into_iter();
-        let allocated = entries.filter(|entry| entry.action == HistoryAction::Trace(TraceAction::Alloc));
-        assert_eq!(allocated.map(|entry| entry.stream).collect::<Vec<_>>(), expected);
+        drop(buffers);
+        let entries = allocator.history().entries;
+        for action in [TraceAction::Alloc, TraceAction::FreeRequested, TraceAction::FreeCompleted] {
+            let of_action = entries.iter().filter(|entry| entry.action == HistoryAction::Trace(action));
+            assert_eq!(of_action.map(|entry| entry.stream).collect::<Vec<_>>(), expected, "{action:?}");
+        }
     }
+    Ok(())
+}
+
+fn after_compact() -> Result<(), Failed> {
+    let device = device(Sim::new(80 * MIB), "policy:compact")?;
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    drop(device.allocate(24 * MIB, stream)?);
+    allocator.set_config(allocator.config().updated("policy:pytorch")?);
+    let _buffer = device.allocate(24 * MIB, stream)?;
+    let segments = allocator.snapshot().segments.into_iter().map(|segment| segment.allocated_size / MIB);
+    assert_eq!(segments.collect::<Vec<_>>(), [24, 0], "the memory of the other policy serves nothing");
     Ok(())
 }
 

@@ -46,3 +46,23 @@ impl<K: Ord, T: ?Sized> InUse<K, T> {
 #[cfg(test)]
 #[cfg(loom)]
 mod models;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_forgotten_that_nobody_uses_or_that_are_removed() {
+        let mut values = InUse::default();
+        let [one, other] = [1, 2].map(|key| values.get_or_make(key, || Ok::<_, ()>(Arc::new(key))).unwrap());
+        drop(one);
+        assert_eq!((values.get(&1), values.get(&2)), (None, Some(Arc::clone(&other))));
+        values.forget_unused();
+        assert_eq!(values.0.len(), 1);
+        #[cfg(target_os = "linux")]
+        {
+            values.remove(&2);
+            assert_eq!(values.get(&2), None);
+        }
+    }
+}

@@ -195,3 +195,37 @@ impl Words {
         words.overflow_or_negative(self.requested | self.oversize | other.requested | other.oversize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    #[test]
+    fn what_is_taken_from_another_is_where_the_warm_path_looks() {
+        let mut rng = Rng::with_seed(1);
+        let mut amounts = |least: i64| {
+            let [allocated, active, requested, split] = [(); 4].map(|()| {
+                let mut number = || rng.i64(least..8);
+                Pair::new(number(), 512 * number())
+            });
+            Amounts { allocated, active, requested, split }
+        };
+        for _ in 0..1000 {
+            let [mut one, mut other] = [(); 2].map(|()| {
+                let mut headroom = Headroom::of(amounts(0));
+                headroom.subtract(amounts(-8));
+                headroom
+            });
+            let (before, more) = (one.amounts(), other.amounts());
+            assert_eq!((one.take(&mut other), &other), (more, &Headroom::default()));
+            assert_eq!(one, Headroom::of(before + more));
+        }
+        let [most, most_bytes] = Packed::MOST.0;
+        let most = Amounts { split: Pair::new(most, most_bytes), ..Amounts::default() };
+        let [mut one, mut other] = [(); 2].map(|()| Headroom::of(most));
+        one.take(&mut other);
+        assert_eq!(one, Headroom::of(most + most), "a word has no room for both");
+    }
+}

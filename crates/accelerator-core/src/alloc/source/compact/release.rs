@@ -138,7 +138,7 @@ impl Mapper<'_> {
 
 impl AliasRange {
     /// Returns whether it has no blocks, and all work on its former blocks is over.
-    fn is_idle(&self, owners: &Owners) -> bool {
+    pub(super) fn is_idle(&self, owners: &Owners) -> bool {
         self.blocks.is_empty() && !self.leaves && self.freed.iter().all(|(owner, epoch)| owners.is_over(*owner, *epoch))
     }
 

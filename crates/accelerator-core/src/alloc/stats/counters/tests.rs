@@ -126,6 +126,23 @@ fn a_pending_block_too_large_for_a_word_returns_its_headroom() {
     assert_eq!((counters.headroom().large, counters.headroom().all), (huge.amounts(), huge.amounts()));
 }
 
+/// The bytes of such a block would be taken from the number of blocks in the word.
+#[test]
+fn a_block_too_large_for_a_word_is_counted_as_it_is_or_refused() {
+    let bytes = 1 << 50;
+    for split in [Pair::default(), Pair::new(1, bytes as i64)] {
+        let huge = Counted { bytes, requested: bytes, split, ..BLOCK };
+        let lacking = amounts([9, 0, 9, 0, bytes as i64, 9, 9, 0]);
+        assert!(counters(lacking, lacking).given_out(huge).is_err());
+        for state in [(true, false), (false, true), (true, true)] {
+            let (is_alone, is_boundless) = state;
+            let mut counters = StreamCounters { is_alone, is_boundless, ..counters(lacking, lacking) };
+            counters.given_out(huge).unwrap();
+            assert_eq!(counters.current().large, huge.amounts(), "{state:?}");
+        }
+    }
+}
+
 #[test]
 fn freed_blocks_return_their_headroom() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);

@@ -96,3 +96,40 @@ fn an_owner_can_use_bytes_of_an_alias_if_it_can_use_all_of_their_parts() {
     compact.store.claim(second, MIN_BLOCK, 1);
     assert_eq!(rows.map(|row| can_use(&compact, row, 0)), [Some(true), None, None, None]);
 }
+
+/// Two owners, and two aliases of one chunk of 20 blocks. Returns the starts of the aliases.
+fn aliases_of_a_chunk() -> (Compact, [u64; 2]) {
+    let mut compact = Compact::with_owners(2);
+    let chunk = Segment::new(Base::unused(), 20 * MIN_BLOCK, 0, PoolKind::Large, None);
+    let block = compact.store.blocks.add_segment(chunk, State::Free);
+    compact.put_free(block, 0);
+    let piece = Piece { offset: 0, chunk: compact.store.blocks[block].position, len: 20 * MIN_BLOCK, mapped: true };
+    let starts = [1000, 2000].map(|start| start * MIN_BLOCK);
+    compact.aliases.extend(starts.map(|start| (start, AliasRange { start, pieces: vec![piece], ..alias() })));
+    (compact, starts)
+}
+
+/// A mutant forgot the others that had freed blocks of the alias. No test saw it.
+#[test]
+fn an_alias_is_idle_once_the_work_of_each_owner_that_freed_a_block_of_it_is_over() {
+    let (mut compact, [start, _]) = aliases_of_a_chunk();
+    let at = |owner| start + u64::from(owner) * 10 * MIN_BLOCK;
+    let blocks = [0, 1].map(|owner| compact.claim_in_alias(start, at(owner), 10 * MIN_BLOCK, owner));
+    blocks.into_iter().for_each(|block| compact.free_in_alias(start, block));
+    let mut is_idle_after = |owner| {
+        let epoch = compact.owners[owner].epoch;
+        compact.owners.epoch_over(owner, epoch);
+        compact.aliases[&start].is_idle(&compact.owners)
+    };
+    assert_eq!([1, 0].map(&mut is_idle_after), [false, true]);
+}
+
+#[test]
+fn uses_of_aliases_are_in_order() {
+    let (mut compact, [first, second]) = aliases_of_a_chunk();
+    for start in [second, first, second] {
+        let block = compact.claim_in_alias(start, start, MIN_BLOCK, 0);
+        compact.free_in_alias(start, block);
+    }
+    assert_eq!([first, second].map(|start| compact.aliases[&start].used), [2, 3]);
+}

@@ -112,6 +112,35 @@ fn idle_segments_go_back_if_each_of_them_saves_its_share_of_the_peak() {
     assert_eq!(most(peak, 11 * MIB, 50 * MIB), [1, 2], "5 MiB each while the peak rises");
     assert_eq!(most(peak / 2, 50 * MIB, 7 * MIB), [1, 2, 3], "only 7 MiB would be beyond the peak");
     assert_eq!(most(peak / 2, MIB, 50 * MIB), [0; 0]);
+    let after_many = CostModel { reserved: peak, peak, rearranged: 32, ..COSTS };
+    let is_worth = |segments| after_many.is_worth_giving_back(segments, 11 * MIB, 50 * MIB);
+    assert!(is_worth(2) && !is_worth(3), "4 MiB each after many aliases");
+}
+
+#[test]
+fn where_memory_is_too_much_a_call_must_save_a_ten_thousandth_of_the_peak() {
+    let costs = CostModel { reserved: 1000 * MIB, peak: 1000 * MIB, ..COSTS };
+    assert!(costs.is_worth(1, 104_858, 40 * MIB) && !costs.is_worth(1, 104_857, 40 * MIB));
+}
+
+#[test]
+fn a_wait_is_worthwhile_in_the_long_run_only_where_memory_is_expensive() {
+    let which = |reserved, effort| {
+        let costs = CostModel { reserved, peak: 1000 * MIB, ..COSTS };
+        [0, 20 * MIB, 20 * MIB + 1].map(|more| costs.is_worth_waiting(more, effort))
+    };
+    assert_eq!(which(1000 * MIB, Effort::LongRun), [false, false, true]);
+    assert_eq!(which(1100 * MIB, Effort::LongRun), [false, true, true]);
+    for effort in [Effort::Exact, Effort::Utmost] {
+        assert_eq!(which(1000 * MIB, effort), [false, true, true]);
+    }
+}
+
+#[test]
+fn calls_to_map_are_as_many_as_chunks_of_the_usual_length() {
+    let calls = |reserved, mib| CostModel { reserved, ..COSTS }.calls_to_map(mib * MIB);
+    assert_eq!([1, 20, 21, 100].map(|mib| calls(0, mib)), [1, 1, 2, 5]);
+    assert_eq!([42, 43].map(|mib| calls(4000 * MIB, mib)), [1, 2]);
 }
 
 #[test]

@@ -55,6 +55,17 @@ fn an_epoch_ends_when_much_was_freed_in_it_or_when_all_end() {
 }
 
 #[test]
+fn an_epoch_that_may_not_end_is_due_again_when_as_much_is_freed_again() {
+    let mut owners = owners(2);
+    owners.freed(0, MUCH, RESERVED);
+    assert_eq!(end(&mut owners, false, |_| false), []);
+    owners.freed(0, MUCH - 1, RESERVED);
+    assert!(!owners.is_due());
+    owners.freed(0, 1, RESERVED);
+    assert!(owners.is_due());
+}
+
+#[test]
 fn epochs_of_a_single_stream_are_never_due() {
     let mut owners = owners(1);
     owners.freed(0, RESERVED, RESERVED);

@@ -101,3 +101,47 @@ fn new_chunks_between_others_are_exactly_as_long_as_needed() {
         assert_eq!(made > 4 * MIB, effort == Effort::LongRun, "at the end, they may be longer: {made}");
     }
 }
+
+/// Plans for a request of 100 MiB that lacks `grow` MiB, where a driver call must save 1.75 MiB, and a chunk of so many
+/// MiB is usable.
+fn with_planner<T>(effort: Effort, chunk: u64, plan: impl Fn(&Planner<'_>) -> T) -> T {
+    let mut compact = Compact::new(ArenaId::SHARED);
+    let (start, len) = (100 * MIB, chunk * MIB);
+    compact.chunks[PoolKind::Large as usize].insert(start, len);
+    let request = Request { requested: 100 * MIB, size: 100 * MIB, pool: PoolKind::Large };
+    let driver = Abilities::Chunks { granularity: 2 * MIB, maps_twice: true, waits: true };
+    let miss = Miss { request: &request, owner: 0, driver, effort };
+    let mut costs = CostModel::default();
+    costs.count(1000 * MIB);
+    (costs.requested, costs.reserved) = (0, 1010 * MIB);
+    let usable = [UsableChunk { start, len, lead: len, trail: 0 }];
+    plan(&Planner { compact: &compact, miss, granularity: 2 * MIB, costs, usable: &usable })
+}
+
+#[test]
+fn an_alias_saves_enough_for_its_calls_or_anything_at_the_utmost() {
+    // It takes five calls to map 100 MiB, and two fewer to make nothing.
+    for (effort, chunk, grow, is_worth) in [
+        (Effort::LongRun, 100, 6, true),
+        (Effort::LongRun, 100, 5, false),
+        (Effort::Utmost, 100, 1, true),
+        // Three more calls if the rest is to be made, at half the price once memory is expensive.
+        (Effort::LongRun, 96, 10, false),
+        (Effort::LongRun, 96, 11, true),
+        (Effort::Utmost, 96, 4, false),
+        (Effort::Utmost, 96, 5, true),
+    ] {
+        let alias = with_planner(effort, chunk, |planner| planner.new_alias(grow * MIB).is_some());
+        assert_eq!(alias, is_worth, "{effort:?}, {chunk} MiB usable, {grow} MiB to make otherwise");
+    }
+}
+
+#[test]
+fn chunks_are_exchanged_if_that_saves_enough_for_its_calls_or_at_the_utmost() {
+    for (effort, chunk, is_worth) in
+        [(Effort::LongRun, 4, true), (Effort::LongRun, 2, false), (Effort::Utmost, 2, true)]
+    {
+        let chosen = with_planner(effort, chunk, |planner| planner.exchange(4 * MIB, None));
+        assert_eq!(chosen, is_worth.then(|| vec![100 * MIB]), "{effort:?}, {chunk} MiB");
+    }
+}
