@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
-    BlockState, ContextsOf, DevicePtr, DriverErrorKind, Error, HistoryAction, MIB, MemPool, MemPoolId, MemPoolOptions,
-    MemPoolRequests, OutOfMemoryCause, Recording, TraceAction,
+    BlockState, ContextsOf, DevicePtr, DriverErrorKind, Error, EventFlags, HistoryAction, MIB, MemPool, MemPoolId,
+    MemPoolOptions, MemPoolRequests, OutOfMemoryCause, Recording, TraceAction,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("allocator::under_compact_segments_and_entries_have_their_streams", streams_under_compact),
         Trial::test("allocator::memory_of_compact_serves_no_requests_under_another_policy", after_compact),
         Trial::test("allocator::a_history_tells_of_which_pool_a_snapshot_was_taken", snapshot_of_a_pool),
+        Trial::test("allocator::debug_texts_say_what_it_is", debug_texts),
         Trial::test("allocator::what_the_driver_does_not_take_back_is_counted_and_used_again", partly_given_back),
     ]
 }
@@ -330,6 +331,41 @@ fn partly_given_back() -> Result<(), Failed> {
             failed += 1;
         }
         assert!(failed >= 3, "{settings}: only {failed} calls");
+    }
+    Ok(())
+}
+
+fn debug_texts() -> Result<(), Failed> {
+    let [device, other] = [device(Sim::new(80 * MIB), "")?, device(Sim::new(80 * MIB), "")?];
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    allocator.record_history(Some(Recording { max_entries: 10, contexts: ContextsOf::All, capture: None }));
+    let pool = MemPool::new(device, MemPoolOptions::default())?;
+    let guard = pool.use_pool();
+    let allocation = allocator.allocate(NonZeroU64::new(3000).ok_or("no bytes")?, stream)?;
+    let (ptr, history, checkpoint) = (allocation.ptr(), allocator.history(), allocator.checkpoint_pool(pool.id())?);
+    let allocated = format!("{allocation:?}");
+    let refused = allocator.restore_pool(&checkpoint, Vec::new()).err().ok_or("an allocation is missing")?;
+    let foreign = other.allocator().free(allocation).err().ok_or("it is of another device")?;
+    let of_foreign = (format!("{foreign:?}"), format!("{:?}", foreign.error));
+    allocator.free(foreign.allocation)?;
+    let (pinned, host) = (device.allocate_host(1000)?, device.host_allocator());
+    for (text, expected) in [
+        (allocated, format!("Allocation {{ {ptr:?}, size: 3072, requested: 3000, {stream:?} }}")),
+        of_foreign,
+        (format!("{refused:?}"), format!("{:?}", refused.error)),
+        (format!("{:?}", device.event(EventFlags::default())), "Event { sim:0, timing: false, native: None }".into()),
+        (format!("{guard:?}"), format!("MemPoolGuard {{ {pool:?} }}")),
+        (format!("{pinned:?}"), format!("PinnedBuffer {{ sim:0, 1000 bytes at {:?} }}", pinned.ptr())),
+        (format!("{history:?}"), "History { 1 segments, 2 entries, 0 dropped }".into()),
+    ] {
+        assert_eq!(text, expected);
+    }
+    for (text, beginning) in [
+        (format!("{:?}", history.entries[1]), "Trace(Alloc) { 0x100000000000, size: 3000, stream: 0, time: "),
+        (format!("{host:?}"), "CachingHostAllocator { sim:0, active: Stat { current: 1024,"),
+        (format!("{allocator:?}"), "CachingAllocator { sim:0, allocated: Stat { current: 0,"),
+    ] {
+        assert!(text.starts_with(beginning), "{text}");
     }
     Ok(())
 }
