@@ -12,6 +12,7 @@ trials! {
     files_of_other_kinds
     a_file_that_is_cut_off_anywhere
     lines_that_are_wrong
+    lists_and_numbers_were_read_as_lines_that_are_objects
     a_newer_version
     a_line_without_end
 }
@@ -89,13 +90,15 @@ fn lines_that_are_wrong() {
     let text = String::from_utf8(saved()).unwrap();
     let start = text.find("\"b_0\"").unwrap();
     let line = text[..start].rfind('\n').unwrap() + 1;
+    let allocated = text.find("\"allocated\":3").unwrap() + "\"allocated\":3".len();
+    let end = line + text[line..].replace("\"allocated\":3", "\"x\":3").find('}').unwrap();
     for (from, to, message) in [
         ("\"b_0\"", "b_0", format!("at byte {start}: line 3: expected value")),
-        ("\"b_0\"", "7", format!("at byte {line}: line 3: invalid type: integer `7`, expected a string")),
+        ("\"b_0\"", "7", format!("at byte {start}: line 3: invalid type: integer `7`, expected a string")),
         (
             "\"allocated\":3",
             "\"allocated\":-3",
-            format!("at byte {line}: line 3: invalid value: integer `-3`, expected u64"),
+            format!("at byte {allocated}: line 3: invalid value: integer `-3`, expected u64"),
         ),
         (
             "\"allocated\":3",
@@ -107,7 +110,7 @@ fn lines_that_are_wrong() {
             "\"start\":{\"allocated\":18446744073709551615",
             "at byte 0: line 1: an amount of memory is 2^63 bytes or more".into(),
         ),
-        ("\"allocated\":3", "\"x\":3", format!("at byte {line}: line 3: missing field `allocated`")),
+        ("\"allocated\":3", "\"x\":3", format!("at byte {end}: line 3: missing field `allocated`")),
         (
             "\"operators\":2",
             "\"operators\":3",
@@ -127,6 +130,23 @@ fn lines_that_are_wrong() {
     let deep = format!("{}\n{}\n", text.lines().next().unwrap(), "[".repeat(500_000));
     assert!(refused(deep.as_bytes()).contains("line 2: "));
     refused(&[text.as_bytes(), b"\xff\xfe\n"].concat());
+}
+
+/// Such lines were read, although nothing writes them: the fields of an object were also taken from a list, in the order
+/// of this program's source, and its kind from a number.
+fn lists_and_numbers_were_read_as_lines_that_are_objects() {
+    let text = String::from_utf8(saved()).unwrap();
+    let (list, of_kind) =
+        ("invalid type: sequence, expected an object", "invalid type: integer `2`, expected a string");
+    for (from, to, message) in [
+        ("{\"kind\":\"end\",\"operators\":2,\"markers\":0,\"num_alloc_retries\":0}", "[\"end\",2,0,0]", list),
+        ("{\"allocated\":1,\"active\":1,\"reserved\":1}", "[1,1,1]", list),
+        ("{\"kind\":\"end\"", "{\"kind\":2", of_kind),
+    ] {
+        assert!(text.contains(from), "{from} in {text}");
+        let told = refused(text.replace(from, to).as_bytes());
+        assert!(told.contains(message), "{told}, expected {message}");
+    }
 }
 
 fn a_newer_version() {

@@ -31,9 +31,14 @@ fn load(file: &[u8]) -> Result<TrackerStats, String> {
 }
 
 fn check_contents(file: &[u8], stats: &TrackerStats) {
-    // Fields that are ignored may have strings that are not Unicode, and the header may have any other fields.
-    let lines = file.split(|byte| *byte == b'\n').skip(1).filter_map(|line| serde_json::from_slice(line).ok());
-    let values: Vec<Value> = lines.collect();
+    // Fields that are ignored may have strings that are not Unicode.
+    let mut lines = file.split(|byte| *byte == b'\n').map(|line| serde_json::from_slice::<Value>(line).ok());
+    if let Some(header) = lines.next().flatten() {
+        assert_eq!(header["start"].is_null(), stats.start.is_none());
+        assert_eq!(header["start"]["reserved"].as_u64(), stats.start.map(|start| start.reserved));
+        assert_eq!(header["total_memory"].as_u64(), stats.total_memory);
+    }
+    let values: Vec<Value> = lines.flatten().collect();
     let of_kind = |kind: &str| {
         let kind = Value::from(kind);
         values.iter().filter(move |value| value["kind"] == kind).collect::<Vec<_>>()

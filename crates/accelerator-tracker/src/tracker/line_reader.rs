@@ -1,7 +1,11 @@
+use std::fmt;
 use std::io::BufRead;
+use std::marker::PhantomData;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::file::FileError;
 use crate::limits::{Budget, LimitError, Limits};
@@ -48,9 +52,9 @@ impl<'a> Lines<'a> {
         FileError::Limit { path: self.path.to_owned(), offset: self.start, line: self.number, source }
     }
 
-    /// Parses the value on the line.
+    /// Parses the object on the line.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
-        serde_json::from_slice(&self.text).map_err(|error| {
+        serde_json::from_slice(&self.text).map(|Object(value)| value).map_err(|error| {
             if !self.is_whole() {
                 return self.wrong("the file is truncated in this line");
             }
@@ -69,5 +73,35 @@ impl<'a> Lines<'a> {
 
     fn is_whole(&self) -> bool {
         self.text.ends_with(b"\n")
+    }
+}
+
+/// A struct that is read from an object. On its own, it would also be read from a list of its fields.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+/// Reads a struct from an object or from `null`.
+pub(super) fn optional_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer).map(|object: Option<Object<T>>| object.map(|Object(value)| value))
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::line_reader::Lines;
+use super::line_reader::{Lines, optional_object};
 use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
 use crate::file::{FileError, excerpt};
 use crate::limits::Limits;
@@ -21,6 +21,7 @@ struct Header {
     version: u64,
     device: Option<String>,
     total_memory: Option<u64>,
+    #[serde(default, deserialize_with = "optional_object")]
     start: Option<MemoryUse>,
 }
 
@@ -32,30 +33,42 @@ struct Opening {
 }
 
 /// A line after the header.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line {
-    Operator {
-        name: String,
-        time_ns: Option<u64>,
-        allocated: u64,
-        active: u64,
-        reserved: u64,
-    },
-    Marker {
-        name: String,
-        /// The number of operators before it.
-        position: usize,
-        time_ns: Option<u64>,
-    },
-    End {
-        operators: usize,
-        markers: usize,
-        num_alloc_retries: u64,
-    },
-    /// A kind that newer programs may write.
-    #[serde(other)]
-    Unknown,
+    Operator(Operator),
+    Marker(NamedMoment),
+    End(End),
+}
+
+/// The part of a line that says what the rest of it is.
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Operator {
+    name: String,
+    time_ns: Option<u64>,
+    allocated: u64,
+    active: u64,
+    reserved: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamedMoment {
+    name: String,
+    /// The number of operators before it.
+    position: usize,
+    time_ns: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct End {
+    operators: usize,
+    markers: usize,
+    num_alloc_retries: u64,
 }
 
 pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
@@ -65,14 +78,14 @@ pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()>
     for OperatorStats { name, time, memory } in operators {
         let (name, time_ns) = (name.clone(), nanoseconds(*time));
         let MemoryUse { allocated, active, reserved } = *memory;
-        write_line(out, &Line::Operator { name, time_ns, allocated, active, reserved })?;
+        write_line(out, &Line::Operator(Operator { name, time_ns, allocated, active, reserved }))?;
     }
     for Marker { name, position, time } in markers {
         let (name, time_ns) = (name.clone(), nanoseconds(*time));
-        write_line(out, &Line::Marker { name, position: *position, time_ns })?;
+        write_line(out, &Line::Marker(NamedMoment { name, position: *position, time_ns }))?;
     }
     let (operators, markers, num_alloc_retries) = (operators.len(), markers.len(), *num_alloc_retries);
-    write_line(out, &Line::End { operators, markers, num_alloc_retries })
+    write_line(out, &Line::End(End { operators, markers, num_alloc_retries }))
 }
 
 fn write_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
@@ -84,24 +97,28 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
     let mut lines = Lines::new(reader, path, limits);
     let mut stats = read_header(&mut lines)?;
     while lines.advance()? {
-        match lines.parse()? {
-            Line::Operator { name, time_ns, allocated, active, reserved } => {
+        let Kind { kind } = lines.parse()?;
+        match &*kind {
+            "operator" => {
+                let Operator { name, time_ns, allocated, active, reserved } = lines.parse()?;
                 let memory = possible(&lines, MemoryUse { allocated, active, reserved })?;
                 let bytes = name.capacity();
                 let operator = OperatorStats { name, time: duration(time_ns), memory };
                 lines.keep(&mut stats.operators, operator, bytes)?;
             }
-            Line::Marker { name, position, time_ns } => {
+            "marker" => {
+                let NamedMoment { name, position, time_ns } = lines.parse()?;
                 let bytes = name.capacity();
                 let marker = Marker { name, position, time: duration(time_ns) };
                 lines.keep(&mut stats.markers, marker, bytes)?;
             }
-            Line::End { operators, markers, num_alloc_retries } => {
+            "end" => {
+                let End { operators, markers, num_alloc_retries } = lines.parse()?;
                 stats.num_alloc_retries = num_alloc_retries;
                 check(&lines, &stats, operators, markers)?;
                 return if lines.advance()? { Err(lines.wrong("there is data after the end")) } else { Ok(stats) };
             }
-            Line::Unknown => {}
+            _ => {} // newer programs may write other kinds
         }
     }
     Err(lines.wrong("the file is truncated: the line that ends a run is missing"))
