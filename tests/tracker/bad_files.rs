@@ -129,6 +129,9 @@ fn lines_that_are_wrong() {
     }
     let deep = format!("{}\n{}\n", text.lines().next().unwrap(), "[".repeat(500_000));
     assert!(refused(deep.as_bytes()).contains("line 2: "));
+    let (before, behind) = text.as_bytes().split_at(line + 1);
+    let ignored = [before, b"\"x\":\"\xff\",", behind].concat();
+    assert_eq!(refused(&ignored), format!("at byte {}: line 3: this is not UTF-8", line + 6));
     refused(&[text.as_bytes(), b"\xff\xfe\n"].concat());
 }
 

@@ -54,25 +54,25 @@ impl<'a> Lines<'a> {
 
     /// Parses the object on the line.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
-        serde_json::from_slice(&self.text).map(|Object(value)| value).map_err(|error| {
-            if !self.is_whole() {
-                return self.wrong("the file is truncated in this line");
+        let wrong_at = |offset: usize, what: &str| match self.text.ends_with(b"\n") {
+            true => {
+                FileError::content(self.path, self.start + offset as u64, format!("line {}: {what:.200}", self.number))
             }
+            false => self.wrong("the file is truncated in this line"),
+        };
+        // All of it is checked here: serde_json skips what is ignored.
+        let text = str::from_utf8(&self.text).map_err(|error| wrong_at(error.valid_up_to(), "this is not UTF-8"))?;
+        serde_json::from_str(text).map(|Object(value)| value).map_err(|error| {
             // Our message contains the position, since serde_json sees only one line.
             let text = error.to_string();
             let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-            let column = error.column().saturating_sub(1) as u64;
-            FileError::content(self.path, self.start + column, format!("line {}: {what:.200}", self.number))
+            wrong_at(error.column().saturating_sub(1), what)
         })
     }
 
     /// Returns an error in the line, or at the place where a line is missing.
     pub(super) fn wrong(&self, what: impl AsRef<str>) -> FileError {
         FileError::content(self.path, self.start, format!("line {}: {}", self.number, what.as_ref()))
-    }
-
-    fn is_whole(&self) -> bool {
-        self.text.ends_with(b"\n")
     }
 }
 
