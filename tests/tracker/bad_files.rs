@@ -135,8 +135,8 @@ fn lines_that_are_wrong() {
     refused(&[text.as_bytes(), b"\xff\xfe\n"].concat());
 }
 
-/// Such lines were read, although nothing writes them: the fields of an object were also taken from a list, in the order
-/// of this program's source, and its kind from a number.
+/// Such lines were read, although nothing writes them: the fields of an object were also taken from a list, in the
+/// order of this program's source, and its kind from a number.
 fn lists_and_numbers_were_read_as_lines_that_are_objects() {
     let text = String::from_utf8(saved()).unwrap();
     let (list, of_kind) =
