@@ -55,9 +55,7 @@ impl<'a> Lines<'a> {
     /// Parses the object on the line.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         let wrong_at = |offset: usize, what: &str| match self.text.ends_with(b"\n") {
-            true => {
-                FileError::content(self.path, self.start + offset as u64, format!("line {}: {what:.200}", self.number))
-            }
+            true => self.wrong_at(offset as u64, &format!("{what:.200}")),
             false => self.wrong("the file is truncated in this line"),
         };
         // All of it is checked here: serde_json skips what is ignored.
@@ -72,7 +70,12 @@ impl<'a> Lines<'a> {
 
     /// Returns an error in the line, or at the place where a line is missing.
     pub(super) fn wrong(&self, what: impl AsRef<str>) -> FileError {
-        FileError::content(self.path, self.start, format!("line {}: {}", self.number, what.as_ref()))
+        self.wrong_at(0, what.as_ref())
+    }
+
+    /// Returns an error at this offset in the line.
+    fn wrong_at(&self, offset: u64, what: &str) -> FileError {
+        FileError::content(self.path, self.start + offset, format!("line {}: {what}", self.number))
     }
 }
 

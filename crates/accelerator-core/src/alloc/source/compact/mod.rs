@@ -39,6 +39,8 @@ use self::segments::SegmentKind;
 use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, ArenaId, FreeLists, Store};
+#[cfg(test)]
+use crate::alloc::blocks;
 use crate::alloc::blocks::PageRange;
 use crate::alloc::settings::{Policy, Request};
 use crate::share::Piece;
@@ -82,13 +84,22 @@ impl Compact {
 
     /// The state of an arena without memory, in which so many streams are owners.
     #[cfg(test)]
-    fn with_owners(count: crate::alloc::blocks::Owner) -> Self {
+    fn with_owners(count: blocks::Owner) -> Self {
         let mut compact = Self::new(ArenaId::SHARED);
         for owner in 0..count {
             assert_eq!(compact.owners.number_or_new(StreamId(u32::from(owner))), Some(owner));
             compact.store.free.add_owner(owner);
         }
         compact
+    }
+
+    /// Adds a segment of the large pool, with which this owner has just finished. Returns its block.
+    #[cfg(test)]
+    fn add_free(&mut self, size: u64, owner: blocks::Owner) -> blocks::BlockId {
+        let segment = blocks::Segment::new(blocks::Base::unused(), size, 0, PoolKind::Large, None);
+        let block = self.store.blocks.add_segment(segment, blocks::State::Free);
+        self.put_free(block, owner);
+        block
     }
 
     /// Returns the state of this policy's arena.

@@ -78,9 +78,7 @@ fn bytes_are_mapped_if_all_of_their_pieces_are() {
 fn an_owner_can_use_bytes_of_an_alias_if_it_can_use_all_of_their_parts() {
     let mut compact = Compact::with_owners(2);
     let [first, second] = [0, 1].map(|owner| {
-        let chunk = Segment::new(Base::unused(), 10 * MIN_BLOCK, 0, PoolKind::Large, None);
-        let block = compact.store.blocks.add_segment(chunk, State::Free);
-        compact.put_free(block, owner);
+        let block = compact.add_free(10 * MIN_BLOCK, owner);
         compact.store.blocks[block].position
     });
     let pieces = [(0, first), (10, second), (20, second)];
@@ -100,9 +98,7 @@ fn an_owner_can_use_bytes_of_an_alias_if_it_can_use_all_of_their_parts() {
 /// Two owners, and two aliases of one chunk of 20 blocks. Returns the starts of the aliases.
 fn aliases_of_a_chunk() -> (Compact, [u64; 2]) {
     let mut compact = Compact::with_owners(2);
-    let chunk = Segment::new(Base::unused(), 20 * MIN_BLOCK, 0, PoolKind::Large, None);
-    let block = compact.store.blocks.add_segment(chunk, State::Free);
-    compact.put_free(block, 0);
+    let block = compact.add_free(20 * MIN_BLOCK, 0);
     let piece = Piece { offset: 0, chunk: compact.store.blocks[block].position, len: 20 * MIN_BLOCK, mapped: true };
     let starts = [1000, 2000].map(|start| start * MIN_BLOCK);
     compact.aliases.extend(starts.map(|start| (start, AliasRange { start, pieces: vec![piece], ..alias() })));

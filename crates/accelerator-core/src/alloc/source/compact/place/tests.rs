@@ -35,10 +35,9 @@ const REQUEST: Request = Request { requested: 10 * MIB, size: 10 * MIB, pool: Po
 
 /// Adds free memory that this owner has just finished with.
 fn add_free(compact: &mut Compact, mib: u64, owner: Owner) -> Place {
-    let reserved = Segment::new(Base::unused(), mib * MIB, 0, PoolKind::Large, None);
-    let free = compact.store.blocks.add_segment(reserved, State::Free);
-    compact.put_free(free, owner);
-    Place { segment: compact.store.blocks[free].segment, position: compact.store.blocks[free].position }
+    let free = compact.add_free(mib * MIB, owner);
+    let Block { segment, position, .. } = compact.store.blocks[free];
+    Place { segment, position }
 }
 
 /// Where the same request of the first owner goes that had these places before: the position, and whether it is in one
