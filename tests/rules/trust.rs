@@ -34,7 +34,8 @@ pub(crate) fn unsafe_uses(file: &str, page: &str, crates: &[(String, Vec<Source>
     findings
 }
 
-/// Compares the table of dependencies with these manifests. What any of them takes from a folder is our own.
+/// Compares the table of dependencies, each of which needs a reason, with these manifests. What any of them takes from
+/// a folder is our own.
 pub(crate) fn dependencies(file: &str, page: &str, manifests: &[String]) -> Vec<Finding> {
     let table = rows(page, "| dependency | of | why |");
     let listed: BTreeSet<&str> = table.iter().map(|(_, cells)| cells[0].trim_matches('`')).collect();
@@ -51,7 +52,9 @@ pub(crate) fn dependencies(file: &str, page: &str, manifests: &[String]) -> Vec<
     let missing = missing.map(|name| finding(format!("`{name}` is not in the table: say why it is needed")));
     let gone = listed.difference(&names);
     let gone = gone.map(|name| finding(format!("`{name}` is in the table, but no manifest needs it")));
-    missing.chain(gone).collect()
+    let vague = table.iter().filter(|(_, cells)| cells.get(2).is_none_or(|why| why.is_empty()));
+    let vague = vague.map(|(_, cells)| finding(format!("{} is in the table without a reason", cells[0])));
+    missing.chain(gone).chain(vague).collect()
 }
 
 /// Returns the names of the dependencies in a manifest, each with a line about it. A dependency may have a line in a
@@ -90,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_superfluous_dependencies_are_found() {
-        let page = "| dependency | of | why |\n|---|---|---|\n| `a` | x | y |\n| `old` | x | y |\n";
+    fn missing_superfluous_and_unexplained_dependencies_are_found() {
+        let page = "| dependency | of | why |\n|---|---|---|\n| `a` | x | |\n| `old` | x | y |\n";
         let workspace =
             "[workspace.dependencies]\nours = { path = \"x\" }\na = \"1\"\nb.version = \"1\"\n\n[x]\nd = \"1\"";
         let member = "[target.'cfg(unix)'.dev-dependencies]\n# e\nours.workspace = true\nc.workspace = true\n\n\
                       [dependencies.also-ours]\npath = \"y\"\n\n[build-dependencies.z]\nversion = \"1\"";
         let found = dependencies("f", page, &[workspace, member].map(str::to_owned));
         let told: Vec<&str> = found.iter().filter_map(|finding| finding.what.split('`').nth(1)).collect();
-        assert_eq!(told, ["b", "c", "z", "old"]);
+        assert_eq!(told, ["b", "c", "z", "old", "a"]);
     }
 }

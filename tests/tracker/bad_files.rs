@@ -13,6 +13,7 @@ trials! {
     a_file_that_is_cut_off_anywhere
     lines_that_are_wrong
     lists_and_numbers_were_read_as_lines_that_are_objects
+    ignored_text_that_was_not_utf_8_was_read
     a_newer_version
     a_line_without_end
 }
@@ -129,10 +130,16 @@ fn lines_that_are_wrong() {
     }
     let deep = format!("{}\n{}\n", text.lines().next().unwrap(), "[".repeat(500_000));
     assert!(refused(deep.as_bytes()).contains("line 2: "));
-    let (before, behind) = text.as_bytes().split_at(line + 1);
-    let ignored = [before, b"\"x\":\"\xff\",", behind].concat();
-    assert_eq!(refused(&ignored), format!("at byte {}: line 3: this is not UTF-8", line + 6));
     refused(&[text.as_bytes(), b"\xff\xfe\n"].concat());
+}
+
+/// Other readers of JSON refuse such a file.
+fn ignored_text_that_was_not_utf_8_was_read() {
+    let text = String::from_utf8(saved()).unwrap();
+    let end = text.find("{\"kind\":\"end\"").unwrap();
+    let (before, behind) = text.as_bytes().split_at(end + 1);
+    let ignored = [before, b"\"x\":\"\xff\",", behind].concat();
+    assert_eq!(refused(&ignored), format!("at byte {}: line 4: this is not UTF-8", end + 6));
 }
 
 /// Such lines were read, although nothing writes them: the fields of an object were also taken from a list, in the
