@@ -1,23 +1,18 @@
 # Functions shared by all steps. Read by .ci/run.
-# shellcheck shell=bash disable=SC2154 # .ci/run sets the variables of `finish`
+# shellcheck shell=bash disable=SC2154 # .ci/run sets `scratch`, and the schedule `current`
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# Runs when the script ends for any reason. Prints how long each step took, and whether all steps passed. The exit
-# status does not show this: it is 0 after a signal between two commands.
-finish() {
-  printf '\n%s' "$times"
-  if [ -n "$passed" ]; then
-    printf '%6d s  in total\n\n%s%s\n' "$SECONDS" "$closing" "$untested"
-  else
-    printf '%6d s  %s: FAILED or stopped\n' $((SECONDS - began)) "$current"
-  fi
-  rm -rf "$scratch" 2>/dev/null || as_root rm -rf "$scratch"
-}
-
 # Adds to the last line what could not be tested, and why.
-untested=
-not_tested() { untested="$untested, but $1"; }
+not_tested() { printf ', but %s' "$1" >>"$scratch/untested"; }
+
+# Runs a command while no other step runs one under this name. Arguments: the name, and the command.
+one_at_a_time() {
+  (
+    flock 9
+    "${@:2}" 9>&-
+  ) 9>"$scratch/$1.lock"
+}
 
 # Hides the drivers of the machine. Steps that need a driver make it visible to their programs.
 see_no_drivers() {
@@ -34,8 +29,8 @@ see_no_drivers() {
 }
 
 # Installs these Debian packages, if they are missing.
-apt_is_fresh=
-install() {
+install() { one_at_a_time install install_missing "$@"; }
+install_missing() {
   local package missing=()
   for package in "$@"; do
     if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
@@ -43,8 +38,8 @@ install() {
     fi
   done
   if [ ${#missing[@]} = 0 ]; then return; fi
-  if [ -z "$apt_is_fresh" ]; then as_root apt-get update; fi
-  apt_is_fresh=yes
+  if [ ! -e "$scratch/apt-is-fresh" ]; then as_root apt-get update; fi
+  touch "$scratch/apt-is-fresh"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
 }
 
@@ -72,8 +67,8 @@ programs() {
 # program.
 conformance_cases() {
   # shellcheck disable=SC2086 # an empty text is no argument
-  "${@:3}" "$built/accel" conformance --backend "$1" $2 | tee "$scratch/conformance" || return 1
-  if grep 'could not ask' "$scratch/conformance"; then return 1; fi
+  "${@:3}" "$built/accel" conformance --backend "$1" $2 | tee "$scratch/$current.conformance" || return 1
+  if grep 'could not ask' "$scratch/$current.conformance"; then return 1; fi
 }
 
 # Runs the conformance suite of a backend, and the cases of the backend itself once more on one core. Arguments: the
@@ -84,7 +79,8 @@ conformance() {
 }
 
 # Unpacks Debian 13, which has newer drivers and loaders, once. Fails if that is not possible here.
-unpack_debian13() {
+unpack_debian13() { one_at_a_time debian13 unpack_debian13_once; }
+unpack_debian13_once() {
   local packages=libze1,mesa-vulkan-drivers,libvulkan1,vulkan-validationlayers
   if [ ! -d "$scratch/debian13" ]; then
     install debootstrap

@@ -1,17 +1,17 @@
 # The sources: layout, lints, documents, dependencies, packages.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-step format 'the sources are formatted by rustfmt'
+step format own 'the sources are formatted by rustfmt'
 step_format() { cargo fmt --all --check; }
 
-step planted 'the faults of tests/mutants/planted.toml still fit the code, and the adversary finds two of them'
+step planted own 'the faults of tests/mutants/planted.toml still fit the code, and the adversary finds two of them'
 step_planted() {
   if ! command -v python3 >/dev/null; then install python3; fi
   tests/mutants/planted.py --check
   tests/mutants/planted.py --quick 'two `&mut`' 'a skipped event'
 }
 
-step clippy 'no clippy warnings, with several sets of features'
+step clippy debug 'no clippy warnings, with several sets of features'
 step_clippy() {
   local feature
   cargo clippy --workspace --all-targets --locked -- --deny warnings
@@ -29,11 +29,11 @@ step_clippy() {
   cargo clippy --package accelerator-opencl --all-targets --all-features --locked -- --deny warnings
 }
 
-step documentation 'the documentation of all crates builds without warnings'
+step documentation debug 'the documentation of all crates builds without warnings'
 step_documentation() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --locked; }
 
 # The core depends on crates for typed views, error messages, warnings and system calls, and on their dependencies.
-step core-dependencies 'the core has only the dependencies listed in this step'
+step core-dependencies own 'the core has only the dependencies listed in this step'
 step_core-dependencies() {
   diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
     sort --unique) \
@@ -42,7 +42,7 @@ step_core-dependencies() {
 }
 
 # The omitted default feature is a built-in git client. Without it cargo-deny runs the program git.
-step deny 'dependencies have licences and sources that deny.toml allows, and no known vulnerabilities'
+step deny own 'dependencies have licences and sources that deny.toml allows, and no known vulnerabilities'
 step_deny() {
   # The crates outside the workspace have a Cargo.lock each. Steps far below need them; a stale one fails here, early.
   cargo metadata --manifest-path tests/third-party/Cargo.toml --locked --format-version 1 >/dev/null
@@ -57,7 +57,7 @@ step_deny() {
   fi
 }
 
-step cuda-versions 'the oldest and newest bindings of CUDA, and a version that a user chooses'
+step cuda-versions debug 'the oldest and newest bindings of CUDA, and a version that a user chooses'
 step_cuda-versions() {
   local version
   for version in cuda-11040 cuda-13040; do
@@ -67,7 +67,7 @@ step_cuda-versions() {
 }
 
 # Clippy already reports functions of the standard library that are too new.
-step oldest-rust 'the oldest supported Rust compiles everything, if it is installed'
+step oldest-rust own 'the oldest supported Rust compiles everything, if it is installed'
 step_oldest-rust() {
   local version toolchain
   version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
@@ -79,7 +79,7 @@ step_oldest-rust() {
   fi
 }
 
-step package 'the packages for crates.io contain their licence and README, and compile'
+step package debug 'the packages for crates.io contain their licence and README, and compile'
 step_package() {
   local packages=$scratch/packages archive name
   # Uploads nothing. Cargo's own check builds each package with all that it depends on, which takes minutes.
@@ -106,7 +106,7 @@ step_package() {
   done
 }
 
-step semver 'the version number matches the API changes since the last tag'
+step semver own 'the version number matches the API changes since the last tag'
 step_semver() {
   local tag
   if tag=$(git describe --tags --abbrev=0 2>/dev/null); then

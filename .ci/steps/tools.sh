@@ -1,13 +1,13 @@
 # Steps that need other programs: valgrind, PyTorch's tools, Python, a browser.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-step instructions 'instruction counts match benches/instructions.txt'
+step instructions release 'instruction counts match benches/instructions.txt'
 step_instructions() {
   install valgrind
   ACCELERATOR_REQUIRE=valgrind cargo bench --workspace --bench instructions --locked
 }
 
-step memcheck 'the facade, the core and a few random programs under valgrind, which sees each access outside the heap'
+step memcheck debug 'the facade, the core and a few random programs under valgrind: no access outside the heap'
 step_memcheck() {
   install valgrind
   # The debug build walks the whole allocator after each operation. The release build is what users run.
@@ -22,7 +22,7 @@ step_memcheck() {
 # Runs a test program, of which few random inputs. Arguments: its path, and its arguments.
 memcheck() { PROPTEST_CASES=2 RUST_BACKTRACE=0 valgrind --quiet --error-exitcode=1 "$@"; }
 
-step pytorch-tools "PyTorch's own tools read our files"
+step pytorch-tools debug "PyTorch's own tools read our files"
 step_pytorch-tools() {
   install python3-venv unzip
   python3 -m venv "$scratch/python"
@@ -39,13 +39,13 @@ step_pytorch-tools() {
   fi
 }
 
-step side-by-side 'the tests of the side-by-side benchmark with PyTorch'
+step side-by-side own 'the tests of the side-by-side benchmark with PyTorch'
 step_side-by-side() {
   install python3
   python3 -m unittest discover benches/pytorch
 }
 
-step browser 'the page of a report works in a browser'
+step browser debug 'the page of a report works in a browser'
 step_browser() {
   install chromium
   ACCELERATOR_REQUIRE=chromium cargo test --workspace --test browser --locked

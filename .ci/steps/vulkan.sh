@@ -33,20 +33,20 @@ is_clean() {
   if grep -E -A20 '\((ERROR|WARN|PERF)|^Validation (Error|Warning|Performance)' "$1"; then return 1; fi
 }
 
-step vulkan-conformance 'Vulkan: conformance'
+step vulkan-conformance release 'Vulkan: conformance'
 step_vulkan-conformance() {
   programs
   conformance vulkan with_lavapipe
 }
 
-step vulkan-validation 'Vulkan: conformance and tests under the Khronos validation layer'
+step vulkan-validation release 'Vulkan: conformance and tests under the Khronos validation layer'
 step_vulkan-validation() {
   programs
   validated conformance_cases vulkan ''
   validated cargo test --workspace --locked --test vulkan
 }
 
-step vulkan-tests 'Vulkan: all tests that use a driver'
+step vulkan-tests debug 'Vulkan: all tests that use a driver'
 step_vulkan-tests() {
   install spirv-tools
   # The step vulkan-conformance covers the conformance cases.
@@ -54,14 +54,14 @@ step_vulkan-tests() {
   with_lavapipe cargo test --workspace --locked --test failing_calls -- vulkan::
 }
 
-step vulkan-saxpy 'Vulkan: saxpy'
+step vulkan-saxpy release 'Vulkan: saxpy'
 step_vulkan-saxpy() {
   programs
   with_lavapipe "$built/examples/saxpy-vulkan"
   with_lavapipe "$built/accel" verify --backend vulkan --quick --output "$scratch/vulkan.md"
 }
 
-step vulkan-newer-driver 'Vulkan: virtual memory, on the driver of Debian 13 under the Khronos validation layer'
+step vulkan-newer-driver debug 'Vulkan: virtual memory, on the driver of Debian 13 under the Khronos validation layer'
 step_vulkan-newer-driver() {
   programs
   if ! unpack_debian13; then

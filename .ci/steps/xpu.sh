@@ -12,7 +12,7 @@ on_simulated_ze() {
     ZE_SIM_CLOCK=real ACCELERATOR_REQUIRE=xpu "$@"
 }
 
-step xpu-loader 'Level Zero: the real loader, and no driver'
+step xpu-loader release 'Level Zero: the real loader, and no driver'
 step_xpu-loader() {
   install libze1
   programs
@@ -21,14 +21,14 @@ step_xpu-loader() {
   env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" conformance --backend xpu
 }
 
-step xpu-tests "Level Zero: tests on Intel's driver without hardware and the simulated driver, with the loader's checks"
+step xpu-tests debug "Level Zero: Intel's driver without hardware and the simulated driver, with the loader's checks"
 step_xpu-tests() {
   install libze1 intel-opencl-icd spirv-tools
   ACCELERATOR_REQUIRE=xpu,spirv-tools \
     cargo test --workspace --test ddi --test loader --test driver --test xpu --test kernels --locked
 }
 
-step xpu-compiler "Level Zero: Intel's driver without hardware accepts a kernel but does not execute it"
+step xpu-compiler release "Level Zero: Intel's driver without hardware accepts a kernel but does not execute it"
 step_xpu-compiler() {
   install libze1 intel-opencl-icd
   programs
@@ -40,7 +40,7 @@ step_xpu-compiler() {
   grep 'did not come back' "$scratch/saxpy"
 }
 
-step xpu-conformance 'simulated Level Zero: conformance, other orders of work, each driver function failing in turn'
+step xpu-conformance release 'simulated Level Zero: conformance, other orders of work, each driver function failing'
 step_xpu-conformance() {
   install libze1
   programs
@@ -48,7 +48,7 @@ step_xpu-conformance() {
   ACCELERATOR_FAILING_CALLS=1 ACCELERATOR_REQUIRE=xpu cargo test --release --workspace --test xpu --locked -- --ignored
 }
 
-step xpu-verify 'simulated Level Zero: verify --quick, and a kernel'
+step xpu-verify release 'simulated Level Zero: verify --quick, and a kernel'
 step_xpu-verify() {
   install libze1
   programs
@@ -56,7 +56,7 @@ step_xpu-verify() {
   on_simulated_ze "$built/examples/saxpy-xpu"
 }
 
-step xpu-newer-loader 'simulated Level Zero: the newer loader of Debian 13'
+step xpu-newer-loader debug 'simulated Level Zero: the newer loader of Debian 13'
 # With this loader, streams keep their own order, and the loader checks for leaks.
 step_xpu-newer-loader() {
   if ! unpack_debian13; then
