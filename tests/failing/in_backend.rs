@@ -65,8 +65,8 @@ impl<B: Known> Driver for InBackend<B> {
         Ok(driver)
     }
 
-    fn taken() -> u64 {
-        0 // the faulty driver counts for each device
+    fn taken() -> [u64; 3] {
+        [0; 3] // the faulty driver counts for each device
     }
 
     fn counted(backend: &Faulty<B>) -> [u64; 2] {

@@ -51,8 +51,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     fn open(&self) -> DriverResult<Self::Backend>;
 
-    /// Returns how many pieces of memory the driver itself has given out.
-    fn taken() -> u64;
+    /// Returns what the driver itself has given out: pieces of memory, pages, and mappings of pages.
+    fn taken() -> [u64; 3];
 
     /// Returns how many pieces of memory the program's device has taken, and how many misuses there were, if it counts.
     fn counted(_: &Self::Backend) -> [u64; 2] {
@@ -225,14 +225,22 @@ fn case<D: Driver>(nth: usize, failing: Failing, kind: DriverErrorKind) -> Resul
     let is_stuck = lacks > 0 && afterwards.as_ref().is_err_and(|why| why.contains("CAPTURE"));
     let is_expected = lacks == u64::MAX && is_raw || is_stuck;
     wrong.extend(afterwards.err().filter(|_| !is_expected));
-    let taken = D::taken().saturating_sub(before);
-    if taken > lacks && !is_raw && !is_stuck {
-        wrong.push(format!("the driver lacks {taken} pieces of memory"));
+    let lacking = lacking_since::<D>(before);
+    if lacking > lacks && !is_raw && !is_stuck {
+        wrong.push(format!("the driver lacks {lacking} pieces of memory"));
     }
     match wrong.is_empty() {
         true => Ok(Ran { calls: *lock(&made), is_stuck }),
         false => Err(format!("{failing:?} with {kind:?}: {}; the case itself: {verdict}", wrong.join("; ")).into()),
     }
+}
+
+/// Returns how many pieces of memory the driver lacks that it had then. A mapping that it refuses to remove keeps its
+/// page, too, and is one piece with it.
+fn lacking_since<D: Driver>(before: [u64; 3]) -> u64 {
+    let after = D::taken();
+    let [memory, pages, mappings] = std::array::from_fn(|kind| after[kind].saturating_sub(before[kind]));
+    memory + pages.max(mappings)
 }
 
 /// Runs a program.
@@ -243,9 +251,9 @@ fn program<D: Driver>(seed: u64, failing: Failing, kind: DriverErrorKind) -> Res
     let lacks = D::may_lack(failing);
     let wrong = match ran {
         Ok(Ok(Ran { is_stuck: true, .. })) if lacks == 0 => "a stream is captured for ever".to_owned(),
-        Ok(Ok(ran)) => match D::taken().saturating_sub(before) {
-            taken if taken <= lacks || ran.is_stuck => return Ok(ran),
-            taken => format!("the driver lacks {taken} pieces of memory"),
+        Ok(Ok(ran)) => match lacking_since::<D>(before) {
+            lacking if lacking <= lacks || ran.is_stuck => return Ok(ran),
+            lacking => format!("the driver lacks {lacking} pieces of memory"),
         },
         Ok(Err(error)) => error.message().unwrap_or_default().to_owned(),
         Err(_) => panics::found().join("; "),

@@ -52,9 +52,9 @@ impl<B: Simulated> Driver for InDriver<B> {
         B::open(0)
     }
 
-    fn taken() -> u64 {
+    fn taken() -> [u64; 3] {
         let [_, pages, mappings] = B::live_virtual();
-        B::live().iter().sum::<u64>() + pages + mappings
+        [B::live().iter().sum(), pages, mappings]
     }
 
     /// Backends repeat a call that gives memory back, once.
