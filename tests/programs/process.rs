@@ -47,7 +47,7 @@ pub(crate) fn again(variables: &[(&str, &str)]) -> Outcome {
 pub(crate) fn completed(command: &mut Command) -> Result<Completion, Failed> {
     let output = command.output()?;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // Not to the standard output, since a trial may run in a process of such a process, which looks for the count there.
+    // Not to the standard output: a trial may run in a process of such a process, which looks for the count there.
     if env::args().any(|argument| argument == "--nocapture") {
         eprint!("{stdout}");
     }
